@@ -1,33 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
 	"spmoe/bench"
 	"spmoe/launcher/cli"
 )
-
-// TestBenchUsage: what is not a benchmark is the user's mistake, and nothing is measured.
-func TestBenchUsage(t *testing.T) {
-	for _, args := range [][]string{
-		{"bench"}, {"bench", "kernel"}, {"bench", "kernels", "twice"}, {"bench", "kernels", "--json", t.TempDir()}, {"bench", "kernels", "--match", "("},
-	} {
-		var out, errOut bytes.Buffer
-		if code := run(context.Background(), args, &out, &errOut); code != cli.ExitUsage {
-			t.Errorf("%v: exit code %d, want %d", args, code, cli.ExitUsage)
-		}
-		if out.Len() > 0 || !strings.Contains(errOut.String(), "launcher: ") {
-			t.Errorf("%v: output %q, errors %q", args, out.String(), errOut.String())
-		}
-	}
-}
 
 // TestBenchOutput: the table and the JSON lines have the same results, one a kernel.
 func TestBenchOutput(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,24 +41,38 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Shared sequences": built.sequences,
-		"Layout bytes": built.layoutBytes, "Slow": built.slow, "Uneven": built.uneven, "Loses a host": built.lose,
-		"Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Folder": built.folder, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
+		"Agrees": built.agree, "Uneven": built.uneven, "Layout bytes": built.layoutBytes, "Bytes": built.bytes,
+		"Fewer hosts": built.fewer, "Host killed": built.kill, "Mistakes": built.mistakes, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
 }
 
-// awaited is what a job prints, for a test that waits for some of it.
-type awaited struct{ lockedBuffer }
+// watchedJob is a command that a test watches.
+type watchedJob struct {
+	*exec.Cmd
+	text lockedBuffer
+	ctx  context.Context
+}
+
+// launched starts a command.
+func launched(t *testing.T, ctx context.Context, cmd *exec.Cmd) *watchedJob {
+	t.Helper()
+	j := &watchedJob{Cmd: cmd, ctx: ctx}
+	cmd.Stdout, cmd.Stderr = &j.text, &j.text
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
 
 // await returns when the text has been printed.
-func (l *awaited) await(t *testing.T, ctx context.Context, text string) {
+func (j *watchedJob) await(t *testing.T, text string) {
 	t.Helper()
-	for !strings.Contains(l.String(), text) {
+	for !strings.Contains(j.text.String(), text) {
 		select {
-		case <-ctx.Done():
-			t.Fatalf("%q has not been printed, only\n%s", text, l.String())
+		case <-j.ctx.Done():
+			t.Fatalf("%q has not been printed, only\n%s", text, j.text.String())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -101,13 +114,7 @@ func newestStep(t *testing.T, run string) (step int) {
 	return step
 }
 
-// saved is the checksum of the state at the end, however ranks divide it.
-func saved(t *testing.T, run string) string {
-	t.Helper()
-	return savedAt(t, run, 3)
-}
-
-// savedAt is saved for a run of some steps.
+// savedAt is the checksum of the state after some steps, however ranks divide it.
 func savedAt(t *testing.T, run string, steps int) string {
 	t.Helper()
 	r, err := checkpoint.Open(filepath.Join(run, fmt.Sprintf("step-%08d", steps)))
@@ -122,40 +129,8 @@ func savedAt(t *testing.T, run string, steps int) string {
 	return sums.All
 }
 
-// A host that is cut off ends the job, which says which host, and from which checkpoint fewer hosts
-// go on.
-func (built programs) lose(t *testing.T) {
-	for _, mpi := range mpis {
-		t.Run(string(mpi), func(t *testing.T) {
-			program := built[mpi]
-			c := hosts.New(t, 2, hosts.Link{})
-			out := filepath.Join(t.TempDir(), "run")
-			ctx, stop := context.WithCancel(limited(t))
-			defer stop()
-			var text awaited
-			cmd := c.MPIRun(ctx, mpi, 2, program, trainingArgs(out, "--steps", "100000", "--save-every", "2", "--host-timeout", "3s")...)
-			cmd.Stdout, cmd.Stderr = &text, &text
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			text.await(t, ctx, "saved "+out)
-			c.Hosts[1].Cut()
-			text.await(t, ctx, "host host1 (ranks 2 to 3) has been silent")
-			text.await(t, ctx, "the newest checkpoint is "+out)
-			stop() // Open MPI's own end may take a minute
-			if err := cmd.Wait(); err == nil {
-				t.Error("the job has ended well")
-			}
-			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
-			if !strings.Contains(rest, "done: ") {
-				t.Errorf("one host alone does not go on: %s", rest)
-			}
-		})
-	}
-}
-
-// One of four hosts is cut off. The others end and name it. The run goes on with three hosts, as a
-// pipeline, and with two, to the bits of a run that nothing has disturbed.
+// One of four hosts is cut off. The others end, name it, and say from which checkpoint fewer hosts
+// go on: three, as a pipeline, and two, to the bits of a run that nothing has disturbed.
 func (built programs) fewer(t *testing.T) {
 	const planned = "100000"
 	args := func(out string, more ...string) []string {
@@ -167,25 +142,19 @@ func (built programs) fewer(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
 			ctx, stop := context.WithCancel(limited(t))
 			defer stop()
-			var text awaited
 			c := hosts.New(t, 4, hosts.Link{})
-			cmd := c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--set", "keep=3", "--host-timeout", "3s")...)
-			cmd.Stdout, cmd.Stderr = &text, &text
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			text.await(t, ctx, "saved "+out)
+			j := launched(t, ctx, c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--set", "keep=3", "--host-timeout", "3s")...))
+			j.await(t, "saved "+out)
 			c.Hosts[3].Cut()
-			cut := time.Now()
 			silent := "rank 3: host host3 (rank 3) has been silent for 3s"
-			if text.await(t, ctx, silent); mpi == hosts.OpenMPI { // MPICH's job ends with the first rank
+			if j.await(t, silent); mpi == hosts.OpenMPI { // MPICH's job ends with the first rank
 				for h := range 3 {
-					text.await(t, ctx, fmt.Sprintf("launcher: rank %d on host host%[1]d: %s", h, silent))
+					j.await(t, fmt.Sprintf("launcher: rank %d on host host%[1]d: %s", h, silent))
 				}
 			}
-			t.Logf("the other hosts end %v after the cut", time.Since(cut).Round(time.Millisecond))
+			j.await(t, "the newest checkpoint is "+out)
 			stop() // Open MPI's own end may take a minute
-			if err := cmd.Wait(); err == nil {
+			if err := j.Wait(); err == nil {
 				t.Error("the job has ended well")
 			}
 			end := newestStep(t, out) + 2
@@ -211,23 +180,17 @@ func (built programs) fewer(t *testing.T) {
 func (built programs) kill(t *testing.T) {
 	for _, mpi := range mpis {
 		t.Run(string(mpi), func(t *testing.T) {
-			program := built[mpi]
 			c := hosts.New(t, 2, hosts.Link{})
 			out := filepath.Join(t.TempDir(), "run")
 			ctx := limited(t)
-			var text awaited
-			cmd := c.MPIRun(ctx, mpi, 2, program, trainingArgs(out, "--steps", "100000", "--save-every", "2")...)
-			cmd.Stdout, cmd.Stderr = &text, &text
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			text.await(t, ctx, "saved "+out)
+			j := launched(t, ctx, c.MPIRun(ctx, mpi, 2, built[mpi], trainingArgs(out, "--steps", "100000", "--save-every", "2")...))
+			j.await(t, "saved "+out)
 			c.Hosts[1].Kill()
-			if err := cmd.Wait(); err == nil || ctx.Err() != nil {
+			if err := j.Wait(); err == nil || ctx.Err() != nil {
 				t.Fatalf("the job ends with %v, %v", err, ctx.Err())
 			}
 			step := newestStep(t, out)
-			again := ended(t, c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)))
+			again := ended(t, c.MPIRun(limited(t), mpi, 2, built[mpi], "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)))
 			if !strings.Contains(again, fmt.Sprintf("step-%08d", step)) {
 				t.Errorf("the second start does not go on from step %d: %s", step, again)
 			}
@@ -235,33 +198,9 @@ func (built programs) kill(t *testing.T) {
 	}
 }
 
-// Ranks that are given no folder take the one that rank 0 has chosen, a new one or the newest run.
-func (built programs) folder(t *testing.T) {
-	const starts = 4
-	args := trainingArgs("")
-	args = args[:len(args)-2]
-	for _, mpi := range mpis {
-		t.Run(string(mpi), func(t *testing.T) {
-			dir := t.TempDir()
-			start := func(more ...string) {
-				t.Helper()
-				command := append([]string{"-c", `cd "$0" && exec "$@"`, dir, built[mpi]}, append(args, more...)...)
-				ended(t, hosts.New(t, 1, hosts.Link{}).MPIRun(limited(t), mpi, 4, "sh", command...))
-			}
-			for range starts {
-				start()
-			}
-			runs, err := os.ReadDir(filepath.Join(dir, "runs"))
-			if err != nil || len(runs) != starts {
-				t.Errorf("%d starts have made %v, %v", starts, runs, err)
-			}
-			start("--resume", "--steps", "4")
-			if newest := newestStep(t, filepath.Join(dir, "runs", fmt.Sprintf("debug-%d", starts))); newest != 4 {
-				t.Errorf("the newest run has gone on to step %d, not 4", newest)
-			}
-		})
-	}
-}
+// otherRate is a shell script that starts the launcher, $0, with another learning rate on rank 1.
+const otherRate = `[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 ] && set -- "$@" --optimizer.lr 0.5
+exec "$0" "$@"`
 
 // Mistakes are told once, not by every rank, and end the job.
 func (built programs) mistakes(t *testing.T) {
@@ -270,80 +209,16 @@ func (built programs) mistakes(t *testing.T) {
 		"compare --quick":        "runs in one process:",
 		"train --ranks process":  "apply to ranks that this launcher starts",
 		"train --flavor nothing": "nothing",
+		"train --out OUT":        "optimizer.lr is 0.003 on rank 0 on host host0, but 0.5 on rank 1 on host host1: start all ranks with the same flags",
 	} {
 		for _, mpi := range mpis {
 			program := built[mpi]
 			t.Run(fmt.Sprintf("%s/%s", mpi, args), func(t *testing.T) {
 				c := hosts.New(t, 2, hosts.Link{})
-				text, err := c.MPIRun(limited(t), mpi, 1, program, strings.Fields(args)...).CombinedOutput()
-				if err == nil || strings.Count(string(text), want) != 1 {
-					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
-				}
-			})
-		}
-	}
-}
-
-// eachRank is a shell script that starts the launcher, $0, as a rank. It prints the number of its
-// process, and adds the flags in OTHER on rank 1.
-const eachRank = `rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
-echo "rank $rank is process $$"
-[ $rank = 1 ] && set -- "$@" $OTHER
-exec "$0" "$@"`
-
-// A host with other settings or another tier ends the job before its first step. One rank says what
-// differs.
-func (built programs) disagree(t *testing.T) {
-	for other, want := range map[string]string{
-		"--optimizer.lr 0.5": "optimizer.lr is 0.003 on rank 0 on host host0, but 0.5 on rank 1 on host host1: start all ranks with the same flags",
-		"":                   " on rank 0 on host host0, but generic on rank 1 on host host1: set SPMOE_CPU=",
-	} {
-		for _, mpi := range mpis {
-			t.Run(fmt.Sprintf("%s/%s", mpi, other), func(t *testing.T) {
-				script := fmt.Sprintf("OTHER='%s'\n%s", other, eachRank)
-				if other == "" {
-					script = strings.Replace(eachRank, "set --", "export SPMOE_CPU=generic; set --", 1)
-				}
-				out := filepath.Join(t.TempDir(), "run")
-				args := append([]string{"-c", script, built[mpi]}, trainingArgs(out)...)
-				text, err := hosts.New(t, 2, hosts.Link{}).MPIRun(limited(t), mpi, 1, "sh", args...).CombinedOutput()
+				words := append([]string{"-c", otherRate, program}, strings.Fields(strings.Replace(args, "OUT", t.TempDir(), 1))...)
+				text, err := c.MPIRun(limited(t), mpi, 1, "sh", words...).CombinedOutput()
 				if err == nil || strings.Count(string(text), want) != 1 || strings.Contains(string(text), "step: ") {
 					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
-				}
-			})
-		}
-	}
-}
-
-// A rank that is stopped ends the job, which names it, whether it is the first of its host or not.
-func (built programs) stop(t *testing.T) {
-	for _, mpi := range mpis {
-		for rank := range 2 {
-			t.Run(fmt.Sprintf("%s, rank %d", mpi, rank), func(t *testing.T) {
-				ctx := limited(t)
-				var text awaited
-				out := filepath.Join(t.TempDir(), "run")
-				args := append([]string{"-c", eachRank, built[mpi]}, trainingArgs(out, "--steps", "100000", "--save-every", "2")...)
-				cmd := hosts.New(t, 1, hosts.Link{}).MPIRun(ctx, mpi, 2, "sh", args...)
-				cmd.Stdout, cmd.Stderr = &text, &text
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				text.await(t, ctx, "saved "+out)
-				is := fmt.Sprintf("rank %d is process ", rank)
-				_, after, _ := strings.Cut(text.String(), is)
-				var pid int
-				if _, err := fmt.Sscan(after, &pid); err != nil {
-					t.Fatalf("%v in\n%s", err, text.String())
-				}
-				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
-				if err := cmd.Wait(); err == nil || ctx.Err() != nil {
-					t.Errorf("the job ends with %v, %v", err, ctx.Err())
-				}
-				if want := fmt.Sprintf("rank %d: its process %d has been stopped for ", rank, pid); !strings.Contains(text.String(), want) {
-					t.Errorf("it does not say %q:\n%s", want, text.String())
 				}
 			})
 		}
@@ -358,11 +233,9 @@ func TestClusterWithoutMPI(t *testing.T) {
 		{"PMIX_RANK=1", "PMIX_NAMESPACE=x", "SLURM_STEP_NUM_TASKS=4"},
 		{"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4"},
 	} {
-		cmd := exec.Command(os.Args[0], "train")
-		cmd.Env = append(append(os.Environ(), asLauncher+"=1"), variables...)
-		text, err := cmd.CombinedOutput()
-		if err == nil || !strings.Contains(string(text), "CC=mpicc go build -tags mpi") {
-			t.Errorf("%v: %v, %s", variables, err, text)
+		p := prepare(t, strings.Join(variables, " "), "train")
+		if code := p.begin(t).end(); code == 0 || !strings.Contains(p.errOut.String(), "CC=mpicc go build -tags mpi") {
+			t.Errorf("%v: exit code %d, %s", variables, code, p.errOut.String())
 		}
 	}
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,33 +24,50 @@ func jsonl(t *testing.T, name, field string) string {
 	return write(t, filepath.Join(t.TempDir(), name), b.String())
 }
 
-// TestDataTokenize makes a token file that train reads, and inspects it.
+// A token file is made that train reads, and is inspected.
 func TestDataTokenize(t *testing.T) {
 	rows := jsonl(t, "rows.jsonl", "body")
-	out := filepath.Join(t.TempDir(), "tokens.arrow")
-	got := succeed(t, "data", "tokenize", "--data", rows, "--data-field", "body", "--out", out)
-	if !strings.Contains(got, out+": ") || !strings.Contains(got, " documents, validation ") || !strings.Contains(got, "0.98 bytes/token") {
+	t.Chdir(t.TempDir())
+	got := succeed(t, "data", "tokenize", "--data", rows, "--data-field", "body", "--out", "tokens.arrow")
+	if !strings.Contains(got, "tokens.arrow: ") || !strings.Contains(got, " documents, validation ") || !strings.Contains(got, "0.98 bytes/token") {
 		t.Errorf("the output is %q", got)
 	}
-	run := filepath.Join(t.TempDir(), "run")
-	trained := succeed(t, "-np", "2", "train", "--data", out, "--out", run, "--steps", "2", "--seq", "32", "--batch", "4", "--set", "eval_sequences=2",
-		"--set", "sample_tokens=0", "--set", "document_mask=true")
-	if !strings.Contains(trained, "step") {
-		t.Errorf("the output is %q", trained)
-	}
-	config, err := os.ReadFile(filepath.Join(run, "step-00000002", "config.toml"))
+	succeed(t, tiny("tokens.arrow", "--out", "run", "--set", "document_mask=true")...)
+	config, err := os.ReadFile("run/step-00000006/config.toml")
 	if err != nil || !strings.Contains(string(config), "document_mask = true") || !strings.Contains(string(config), "data_field = 'text'") {
 		t.Errorf("the configuration is %s, %v", config, err)
 	}
-	refuse(t, cli.ExitUsage, []string{"data", "tokenize", rows, "--data-field", "body", "--out", out}, "tokens.arrow exists", "another --out")
-	refuse(t, cli.ExitUsage, []string{"data", "tokenize", out, "--out", out + "2"}, "holds tokens already")
+	refuse(t, cli.ExitUsage, []string{"data", "tokenize", rows, "--data-field", "body", "--out", "tokens.arrow"}, "tokens.arrow exists", "another --out")
+	refuse(t, cli.ExitUsage, []string{"data", "tokenize", "tokens.arrow", "--out", "x"}, "holds tokens already")
+	refuse(t, cli.ExitInterrupted, []string{"data", "tokenize", rows, "--data-field", "body", "--out", "x"})
+	if _, err := os.Lstat("x"); err == nil {
+		t.Error("an interrupted command leaves a file")
+	}
+
+	other := jsonl(t, "more.jsonl", "body")
+	plain := succeed(t, "data", "inspect", rows, "--data-field", "body")
+	for _, want := range []string{rows + "\n", " 400", "by bytes, 0.978 bytes/token"} {
+		if !strings.Contains(plain, want) {
+			t.Errorf("the output lacks %q: %s", want, plain)
+		}
+	}
+	var all []datasets.Inspection
+	if err := json.Unmarshal([]byte(succeed(t, "data", "inspect", "--data-field", "body", "--json", rows+"@3", other+"@1")), &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || all[0].Source != rows || all[0].Weight != 3 || all[1].Documents != 400 || all[1].Tokens != all[1].Bytes+400 {
+		t.Errorf("%+v", all)
+	}
 }
 
 // A token file contains its tokenizer. Another tokenizer is refused, with the names of both files.
 func TestTokenFileTokenizer(t *testing.T) {
 	data := text(t)
-	own, tokens := trainedTokenizer(t, data), filepath.Join(t.TempDir(), "corpus.arrow")
-	succeed(t, "data", "tokenize", "--data", data, "--tokenizer", own, "--out", tokens)
+	own, folder := trainedTokenizer(t, data), t.TempDir()
+	tokens, named := filepath.Join(folder, "corpus.arrow"), filepath.Join(folder, "named.arrow")
+	for path, tokenizer := range map[string]string{tokens: own, named: "tiktoken:r50k_base"} {
+		succeed(t, "data", "tokenize", "--data", data, "--tokenizer", tokenizer, "--out", path)
+	}
 	t.Chdir(t.TempDir())
 	succeed(t, tiny(data, "--tokenizer", own, "--out", "text")...)
 	if err := os.Remove(own); err != nil {
@@ -66,72 +83,94 @@ func TestTokenFileTokenizer(t *testing.T) {
 	if cfg := b["config.toml"]; !strings.Contains(cfg, "tokenizer = '"+tokens+"'") || !strings.Contains(cfg, "vocab = 320\n") {
 		t.Errorf("the configuration is\n%s", cfg)
 	}
-	succeed(t, "train", "--resume", "--out", "run", "--steps", "7", "--report=false")
-	if got := launch("generate", "--checkpoint", "run", "--prompt", "the ", "--max-tokens", "4", "--tokenizer", tokens); got.code != cli.ExitOK {
-		t.Errorf("%+v", got)
-	}
-	refuse(t, cli.ExitUsage, tiny(tokens, "--tokenizer", "bytes"), tokens, "another tokenizer than bytes", "leave --tokenizer out")
-
-	// Built-in tokenizers need no copy.
-	named := filepath.Join(t.TempDir(), "named.arrow")
-	succeed(t, "data", "tokenize", "--data", data, "--tokenizer", "tiktoken:r50k_base", "--out", named)
 	if cfg := resolved(t, "--data", named); cfg.Tokenizer != "tiktoken:r50k_base" {
 		t.Errorf("tokenizer %q", cfg.Tokenizer)
 	}
+	refuse(t, cli.ExitUsage, tiny(tokens, "--tokenizer", "bytes"), tokens, "another tokenizer than bytes", "leave --tokenizer out")
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--data", named + "@1", tokens + "@1"}, tokens, "another tokenizer than tiktoken:r50k_base")
-	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--tokenizer", "../" + filepath.Base(data)}, "tokenizer")
 }
 
-func TestDataInspect(t *testing.T) {
-	rows, other := jsonl(t, "rows.jsonl", "text"), jsonl(t, "more.jsonl", "text")
-	got := succeed(t, "data", "inspect", rows)
-	for _, want := range []string{rows + "\n", "400 (0 more skipped", "by bytes, 0.978 bytes/token"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the output lacks %q: %s", want, got)
-		}
+// trainedTokenizer trains a tokenizer of 300 tokens on a folder of text and returns its file.
+func trainedTokenizer(t *testing.T, data string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "own.json")
+	out := succeed(t, "data", "train-tokenizer", "--data", data, "--vocab", "300", "--out", path)
+	if !strings.Contains(out, ": 300 tokens, from ") || !strings.Contains(out, "bytes/token of validation text") {
+		t.Errorf("it says %q", out)
 	}
-	var all []datasets.Inspection
-	if err := json.Unmarshal([]byte(succeed(t, "data", "inspect", "--json", rows+"@3", other+"@1")), &all); err != nil {
+	return path
+}
+
+// The same text gives the same tokenizer. A run takes its vocabulary from it, and does without the
+// file that it was given from then on.
+func TestTokenizerOfRun(t *testing.T) {
+	data := text(t)
+	own, twin := trainedTokenizer(t, data), trainedTokenizer(t, data)
+	same(t, files(t, filepath.Dir(twin)), files(t, filepath.Dir(own)))
+	if tok, err := datasets.OpenTokenizer(own); err != nil || len(tok.Encode([]byte(" the rank"))) > 6 {
+		t.Errorf("words of the text take many tokens: %v", err)
+	}
+	write(t, filepath.Join(filepath.Dir(own), "tokenizer_config.json"), `{"eos_token": "<|endoftext|>"}`)
+	t.Chdir(t.TempDir())
+	got := launch("data", "train-tokenizer", filepath.Join(data, "0.txt"), "--vocab", "100000", "--out", "large.json")
+	if got.code != cli.ExitOK || !strings.Contains(got.errOut, "warning: only ") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+	refuse(t, cli.ExitInterrupted, []string{"data", "train-tokenizer", data, "--out", "x"})
+
+	args := tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--save-every", "2", "--tokenizer", own)...)
+	whole := succeed(t, args...)
+	if start := jsonEvents(t, whole, "start")[0]; start["tokenizer"] != own+", 300 tokens; documents end with <|endoftext|> (0), eos_token of tokenizer_config.json" {
+		t.Errorf("the log says %v", start["tokenizer"])
+	}
+	if eval := jsonEvents(t, whole, "eval")[0]; !(eval.number("held_out_bits_per_byte") < eval.number("held_out_loss")) {
+		t.Errorf("a token is no more than a byte: %v", eval)
+	}
+	want := files(t, ".")
+	if !strings.Contains(want["run/config.toml"], "vocab = 320\n") {
+		t.Errorf("the vocabulary of 300 tokens is not 320:\n%s", want["run/config.toml"])
+	}
+	if err := errors.Join(os.RemoveAll("run/step-00000006"), os.Remove(own)); err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 2 || all[0].Source != rows || all[0].Weight != 3 || all[1].Documents != 400 || all[1].Tokens != all[1].Bytes+400 {
-		t.Errorf("%+v", all)
-	}
+	succeed(t, args...) // the same command, given again, goes on
+	same(t, files(t, "."), want)
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "-np", "2", "--tokenizer", "bytes"}, "tokenizer is "+own, "not bytes", "cannot change")
+	refuse(t, cli.ExitUsage, tiny(data, "--out", "other", "--tokenizer", own), own, "use bytes, tiktoken:")
 }
 
-func TestDataUsage(t *testing.T) {
-	rows := jsonl(t, "rows.jsonl", "text")
-	for _, c := range []struct {
-		args []string
-		want []string
+// Special tokens that rows spell are letters or tokens, in training and in prompts alike, as the
+// run was told or its token file was; runs that begin with its weights do the same.
+func TestSpecialTokens(t *testing.T) {
+	own, rows := trainedTokenizer(t, text(t)), filepath.Join(t.TempDir(), "rows.jsonl")
+	write(t, rows, strings.Repeat(`{"text":"every rank sends the gradient to some expert<|endoftext|>"}`+"\n", 300))
+	t.Chdir(t.TempDir())
+	const letters, taken = "300 times <|endoftext|> in the text: encoded as letters; special_tokens takes", "300 times <|endoftext|> in the text: taken as special tokens"
+	made := succeed(t, "data", "tokenize", rows, "--tokenizer", own, "--special-tokens", "--out", "tokens.arrow")
+	if !strings.Contains(made, taken) {
+		t.Errorf("it says %s", made)
+	}
+	for run, c := range map[string]struct {
+		args  []string
+		said  string
+		taken bool
 	}{
-		{[]string{"data"}, []string{"needs a subcommand", "tokenize", "inspect"}},
-		{[]string{"data", "tokenise"}, []string{`"tokenise"`, "did you mean tokenize?"}},
-		{[]string{"data", "tokenize", rows}, []string{"needs --out FILE"}},
-		{[]string{"data", "tokenize", rows, "--out", "x", "--json"}, []string{"tokenize has no flag --json: it is a flag of data inspect"}},
-		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"inspect has no flag --out: it is a flag of data tokenize, data train-tokenizer"}},
-		{[]string{"data", "inspect", rows + ".gone"}, []string{"rows.jsonl.gone", "no such file"}},
-		{[]string{"data", "inspect", rows, "--data-field", "body"}, []string{"rows.jsonl: line 1", `no field "body"`, "data_field"}},
-		{[]string{"data", "tokenize", rows + "@2", "--out", "x"}, []string{"has a weight", "only training takes"}},
-		{[]string{"train", "--data", rows, "--set", "data_field=body"}, []string{`no field "body"`}},
+		"letters": {[]string{"--data", rows, "--tokenizer", own}, letters, false},
+		"taken":   {[]string{"--data", rows, "--tokenizer", own, "--set", "special_tokens=true"}, taken, true},
+		"file":    {[]string{"--data", "tokens.arrow"}, "", true},
 	} {
-		got := launch(c.args...)
-		if got.code != cli.ExitUsage {
-			t.Errorf("%q: exit code %d, %s", c.args, got.code, got.errOut)
+		args := slices.Concat([]string{"train", "--report=false", "--out", run}, tinyRun(rows)[2:], c.args, jsonLog, []string{"--seq", "16"})
+		if said := fmt.Sprint(jsonEvents(t, succeed(t, args...), "start")[0]["notes"]); !strings.Contains(said, c.said) {
+			t.Errorf("%s: the notes are %s", run, said)
 		}
-		for _, want := range c.want {
-			if !strings.Contains(got.errOut, want) {
-				t.Errorf("%q: error %q does not say %q", c.args, got.errOut, want)
+		succeed(t, slices.Concat([]string{"train", "--report=false", "--init-from", run, "--out", run + "-next"}, tinyRun(rows)[:14], []string{"--seq", "16", "--steps", "1"})...)
+		for _, from := range []string{run, run + "-next"} {
+			got := launch("generate", "--checkpoint", from, "--prompt", "<|endoftext|>", "--max-tokens", "1", "--json")
+			if prompt := jsonEvents(t, got.out, "text")[0]["prompt_tokens"]; (prompt == 1.0) != c.taken || strings.Contains(got.errOut, "encoded as letters") == c.taken {
+				t.Errorf("%s: a prompt of one special token has %v tokens: %s", from, prompt, got.errOut)
 			}
 		}
 	}
-	interrupted, cancel := context.WithCancel(context.Background())
-	cancel()
-	out := filepath.Join(t.TempDir(), "tokens.arrow")
-	if got := launchTo(interrupted, io.Discard, "data", "tokenize", rows, "--out", out); got.code != cli.ExitInterrupted {
-		t.Errorf("interrupted: exit code %d, %s", got.code, got.errOut)
-	}
-	if _, err := os.Lstat(out); err == nil {
-		t.Error("an interrupted command leaves a file")
-	}
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--set", "special_tokens=true", "--out", "letters"}, "special_tokens is false in letters/step-00000006, not true")
+	refuse(t, cli.ExitUsage, []string{"train", "--tokenizer", own, "--data", "tokens.arrow"}, "add special_tokens or leave it out")
 }

@@ -11,12 +11,11 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -92,6 +91,16 @@ func first(orders ...string) func(*rand.Rand, int, uint32) string {
 	}
 }
 
+// storm gives the same order to the first n processes of rank 0.
+func storm(n uint32, order string) func(*rand.Rand, int, uint32) string {
+	return func(_ *rand.Rand, rank int, generation uint32) string {
+		if rank != 0 || generation >= n {
+			return ""
+		}
+		return order
+	}
+}
+
 // calmRun is a run that nothing disturbs.
 func calmRun(t *testing.T, steps int, more ...string) string {
 	t.Helper()
@@ -100,30 +109,66 @@ func calmRun(t *testing.T, steps int, more ...string) string {
 	return out
 }
 
-// Flips strike in steps, which are computed twice. Evaluations are not: the first one has the first
-// messages.
+// numberIn returns the number in a variable of the environment, or a default.
+func numberIn(t *testing.T, variable string, number int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return number
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s is %q: give a number", variable, text)
+	}
+	return n
+}
+
+// killsVariable is the variable with the number of kills of TestFaults' first row.
+const killsVariable = "SPMOE_KILLS"
+
+// Ranks that are processes end with the bits of ranks that are goroutines and that nothing
+// disturbed, whatever becomes of them. Kills are not the fault of the step in which they come,
+// however many there are. Flips strike in steps, which are computed twice. Evaluations are not: the
+// first one has the first messages.
 func TestFaults(t *testing.T) {
-	for name, c := range map[string]struct {
+	many := numberIn(t, killsVariable, 10)
+	const (
+		stages  = "--set model.layers=4 --batch 8 --micro-batch 1 --pp 2 --set pp_schedule=ZBVZeroBubble"
+		sharers = "--tp 2 --seq 64"
+		replay  = "--set guard.replay=1 --eval-every 0"
+		mxfp8   = "--precision mxfp8 --set ep_dispatch=mxfp8 --set ep_combine_backward=mxfp8"
+		third   = "kill@trainer/step/inside#3"
+	)
+	calm := map[string]map[string]string{} // what a run ends with that nothing disturbs
+	for _, c := range []struct {
+		name   string
 		steps  int
+		model  string
 		more   string
 		orders func(rng *rand.Rand, rank int, generation uint32) string
 		dead   int // processes
 		alarms int // at least
 	}{
-		"50 kills":            {250, "", kills(50), 50, 0},
-		"kills of stages":     {60, "--set model.layers=4 --batch 8 --micro-batch 1 --pp 2 --set pp_schedule=ZBVZeroBubble", kills(6), 6, 0},
-		"kills of sharers":    {60, "--tp 2 --seq 64", kills(6), 6, 0},
-		"other ends":          {40, "", first("exit0@ep/put/inside#70", "exit1@optim/update/inside#31", "panic@checkpoint/write#1", "loop@trainer/step/inside#5"), 4, 0},
-		"ends while healing":  {20, "", first("kill@trainer/step/before#7", "exit0@spmd/park/before#1", "kill@trainer/back/inside#1"), 3, 0},
-		"ends when all ended": {20, "", first("", "kill@spmd/leave/before#1", "kill@spmd/leave/inside#1"), 2, 0},
-		"flipped bits":        {20, "--set guard.replay=1 --eval-every 0", first("flip@trainer/step/weights#50", "flip@trainer/step/state#60", "flip@ep/put/message#400", "flip@trainer/step/gradient#90"), 0, 2},
-		"nan and a full disk": {30, "", first("nan@trainer/step/gradient#30", "full@checkpoint/write#1"), 0, 2},
-		"nothing, under load": {40, "--spares 0", first(), 0, 0},
+		{"kills", 5 * max(many, 6), "", "", kills(many), many, 0},
+		{"kills of stages", 30, stages, "", kills(3), 3, 0},
+		{"kills of sharers", 30, sharers, "", kills(3), 3, 0},
+		{"all ranks, two spares", 30, "", "--spares 2", first(third, third, third, third), 4, 0},
+		{"six kills in a step", 30, "", "--spares 0 --restarts 2", storm(6, "kill@trainer/step/before#1"), 6, 0},
+		{"other ends", 30, "", "", first("exit0@ep/put/inside#70", "exit1@optim/update/inside#21", "panic@checkpoint/write#1", "loop@trainer/step/inside#5"), 4, 0},
+		{"ends while healing", 30, "", "", first("kill@trainer/step/before#7", "exit0@spmd/park/before#1", "kill@trainer/back/inside#1"), 3, 0},
+		{"ends when all ended", 30, "", "", first("", "kill@spmd/leave/before#1", "kill@spmd/leave/inside#1"), 2, 0},
+		{"flipped bits", 20, replay, "", first("flip@trainer/step/weights#50", "flip@trainer/step/state#60", "flip@ep/put/message#400", "flip@trainer/step/gradient#90"), 0, 2},
+		{"nan and a full disk", 30, "", "", first("nan@trainer/step/gradient#30", "full@checkpoint/write#1"), 0, 2},
+		{"nothing, in MXFP8", 20, mxfp8, "--recompute full", first(), 0, 0},
+		{"nothing, under load", 30, "", "--spares 0 --bind-to core --tag-output --set ep_exchange=standard", first(), 0, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			calm, out := calmRun(t, c.steps, strings.Fields(c.more)...), filepath.Join(t.TempDir(), "run")
-			open := openFiles(t)
-			if strings.HasSuffix(name, "load") {
+		t.Run(c.name, func(t *testing.T) {
+			kind := fmt.Sprint(c.steps, c.model)
+			if calm[kind] == nil {
+				calm[kind] = finished(t, calmRun(t, c.steps, strings.Fields(c.model)...), c.steps)
+			}
+			out, open := filepath.Join(t.TempDir(), "run"), openFiles(t)
+			if strings.HasSuffix(c.name, "load") {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				for range 4 {
@@ -131,7 +176,8 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			rng, given, said := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)), []string{}, new(lockedBuffer)
-			code := launchTrain(t.Context(), job(out, c.steps, strings.Fields(c.more)...), func(rank int, generation uint32) string {
+			args := job(out, c.steps, strings.Fields(c.model+" "+c.more)...)
+			code := launchTrain(t.Context(), args, func(rank int, generation uint32) string {
 				orders := c.orders(rng, rank, generation)
 				given = append(given, fmt.Sprintf("%d: %s", rank, orders))
 				return orders
@@ -146,7 +192,10 @@ func TestFaults(t *testing.T) {
 			if code != cli.ExitOK || err != nil || dead != c.dead || alarms < c.alarms || alarms > 0 && c.alarms == 0 {
 				t.Errorf("exit code %d, %d processes died, want %d, %d alarms, want %d (%v)", code, dead, c.dead, alarms, c.alarms, err)
 			}
-			same(t, finished(t, out, c.steps), finished(t, calm, c.steps))
+			if tagged := strings.Contains(said.String(), `[0] {"`); tagged != slices.Contains(args, "--tag-output") {
+				t.Errorf("lines are tagged: %t", tagged)
+			}
+			same(t, finished(t, out, c.steps), calm[kind])
 			if left := childrenOf(os.Getpid()); len(left) > 0 {
 				t.Errorf("processes %d are left", left)
 			}
@@ -163,30 +212,18 @@ func TestFaults(t *testing.T) {
 // A killed launcher leaves no process, and the same command goes on from the checkpoint before a
 // damaged one.
 func TestKilledLauncher(t *testing.T) {
+	t.Parallel()
 	const steps = 40
 	calm, out := calmRun(t, steps), filepath.Join(t.TempDir(), "run")
-	cmd := exec.Command(os.Args[0], job(out, steps)...)
-	cmd.Env = append(os.Environ(), asLauncher+"=1")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	await := func(what string, holds func() bool) {
-		for begun := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-			if time.Since(begun) > time.Minute {
-				t.Fatalf("after a minute, %s", what)
-			}
-		}
-	}
-	await("there is no second checkpoint", func() bool {
+	p := prepare(t, "", job(out, steps)...).begin(t)
+	await(t, "a second checkpoint", func() bool {
 		_, err := os.Stat(filepath.Join(out, "step-00000020"))
 		return err == nil
 	})
-	ranks := childrenOf(cmd.Process.Pid)
-	cmd.Process.Kill()
-	cmd.Wait()
-	await(fmt.Sprintf("ranks %d are left", ranks), func() bool {
-		return !slices.ContainsFunc(ranks, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
-	})
+	ranks := childrenOf(p.Process.Pid)
+	p.Process.Kill()
+	p.end()
+	await(t, "an end of all ranks", func() bool { return !slices.ContainsFunc(ranks, processAlive) })
 	newest, err := checkpoint.Latest(out)
 	if err != nil {
 		t.Fatal(err)
@@ -196,15 +233,6 @@ func TestKilledLauncher(t *testing.T) {
 		t.Fatalf("exit code %d: %s%s", got.code, got.out, got.errOut)
 	}
 	same(t, finished(t, out, steps), finished(t, calm, steps))
-}
-
-// The environment alone makes no rank fail.
-func TestFaultsAreTheLaunchers(t *testing.T) {
-	t.Setenv(fault.Variable, fault.Order{Action: fault.Kill, Place: fault.BeforeJoin, Count: 1}.String())
-	out := filepath.Join(t.TempDir(), "run")
-	if got := launch(processRun(out, "--steps", "2", "--restarts", "0")...); got.code != cli.ExitOK {
-		t.Errorf("exit code %d: %s", got.code, got.errOut)
-	}
 }
 
 // finished returns the files of a run that faults must not change, without earlier checkpoints,

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
@@ -50,13 +51,18 @@ func succeed(t *testing.T, args ...string) string {
 	return got.out
 }
 
-// refuse is launch for a command line that must end with a code and a message that has all of
-// want. One that is not refused ends soon: its context is over.
-func refuse(t *testing.T, code int, args []string, want ...string) {
-	t.Helper()
+// briefly is launch for a command line that should be refused. One that is not ends soon: its
+// context is over.
+func briefly(args ...string) outcome {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	got := launchTo(ctx, io.Discard, args...)
+	return launchTo(ctx, io.Discard, args...)
+}
+
+// refuse is for a command line that must end with a code and a message that has all of want.
+func refuse(t *testing.T, code int, args []string, want ...string) {
+	t.Helper()
+	got := briefly(args...)
 	if got.code != code {
 		t.Errorf("%q: exit code %d, want %d; output %q, errors %q", args, got.code, code, got.out, got.errOut)
 	}
@@ -68,6 +74,12 @@ func refuse(t *testing.T, code int, args []string, want ...string) {
 	if strings.Contains(got.errOut, "goroutine 1") {
 		t.Errorf("%q: a stack trace reached the user:\n%s", args, got.errOut)
 	}
+}
+
+// verify compares the checkpoints of a run with their checksums.
+func verify(t *testing.T, run string) {
+	t.Helper()
+	succeed(t, "checkpoint", "verify", run)
 }
 
 // watcher calls do once, when a line has come that has all of words.
@@ -87,6 +99,24 @@ func (w *watcher) Write(line []byte) (int, error) {
 		w.do = nil
 	}
 	return len(line), nil
+}
+
+// within reports whether a condition holds within a minute.
+func within(holds func() bool) bool {
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// await returns when a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	if !within(holds) {
+		t.Fatalf("there was never %s", what)
+	}
 }
 
 // text makes a folder of text files outside the working directory: random sentences of few words.

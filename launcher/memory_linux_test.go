@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
@@ -13,10 +12,12 @@ import (
 	"testing"
 
 	"spmoe/collective/heap"
+	"spmoe/launcher/cli"
 )
 
 // train --dry-run states the memory that the process of the run then has at its peak.
 func TestDryRunMemory(t *testing.T) {
+	t.Parallel()
 	info, _ := debug.ReadBuildInfo()
 	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the race detector has a shadow of all memory")
@@ -28,29 +29,15 @@ func TestDryRunMemory(t *testing.T) {
 		// help others, and so use memory of their own for it.
 		allowance = 12 << 20
 	)
-	own := []string{"--data", text(t)}
-	for name, c := range map[string]struct {
-		ranks, flags string
-		data         []string
-	}{
-		"debug": {"4", "", nil},
-		"small vocabulary and long sequences, BF16 moments, asynchronous saves": {"2",
-			"--set model.vocab=2048 --seq 512 --batch 2 --micro-batch 1 --recompute selective --set optimizer.moments=bf16 --save-every 1", own},
-		"large vocabulary, MXFP8": {"4", "--set model.vocab=30000 --set model.layers=2 --precision mxfp8 --batch 4", own},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := t.TempDir()
-			args := slices.Concat([]string{"-np", c.ranks, "train", "--out", filepath.Join(folder, "run")},
-				strings.Fields("--threads 1 --steps 2 --set eval_sequences=4 --set sample_tokens=4 --report=false"), strings.Fields(c.flags), c.data)
-			said := dryRunBytes(t, succeed(t, append(args, "--dry-run")...))
-			peak := peakOf(t, args, filepath.Join(folder, "peak"))
-			if math.Abs(said-peak) > share*peak+allowance {
-				t.Errorf("--dry-run says %.1f MiB, the peak is %.1f MiB", said/(1<<20), peak/(1<<20))
-			}
-			t.Logf("--dry-run says %.1f MiB, the peak is %.1f MiB: %.3f", said/(1<<20), peak/(1<<20), said/peak)
-		})
+	folder := t.TempDir()
+	args := append(strings.Fields(`-np 2 train --threads 1 --steps 2 --set eval_sequences=4 --set sample_tokens=4 --report=false --set model.vocab=2048 --seq 512 --batch 2
+		--micro-batch 1 --recompute selective --precision mxfp8 --set optimizer.moments=bf16 --save-every 1`), "--data", text(t), "--out", filepath.Join(folder, "run"))
+	said := dryRunBytes(t, succeed(t, append(args, "--dry-run")...))
+	peak := peakOf(t, args, filepath.Join(folder, "peak"))
+	if math.Abs(said-peak) > share*peak+allowance {
+		t.Errorf("--dry-run says %.1f MiB, the peak is %.1f MiB", said/(1<<20), peak/(1<<20))
 	}
+	t.Logf("--dry-run says %.1f MiB, the peak is %.1f MiB: %.3f", said/(1<<20), peak/(1<<20), said/peak)
 }
 
 // dryRunBytes returns the memory of all ranks in the output of a dry run.
@@ -71,14 +58,10 @@ func dryRunBytes(t *testing.T, text string) float64 {
 // which takes memory.
 func peakOf(t *testing.T, args []string, file string) float64 {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), asLauncher+"=1", heap.ParkVar+"=", peakFile+"="+file)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+	p := prepare(t, "", args...)
+	p.Env = append(p.Env, heap.ParkVar+"=", peakFile+"="+file)
+	if code := p.begin(t).end(); code != cli.ExitOK {
+		t.Fatalf("exit code %d: %s", code, p.errOut.String())
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

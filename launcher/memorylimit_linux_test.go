@@ -9,52 +9,39 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"spmoe/launcher/cli"
 )
 
-// In a memory cgroup that is too small the kernel kills ranks, not the launcher, which says why and
-// what to do.
+// If other programs take the memory of the cgroup, the kernel kills ranks, not the launcher. That
+// replaces them, or says why it ends and what to do.
 func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 160 << 20
 	cgroup := fmt.Sprintf("/sys/fs/cgroup/memory/spmoe-test-%d", os.Getpid())
-	limit, list := filepath.Join(cgroup, "memory.limit_in_bytes"), filepath.Join(cgroup, "cgroup.procs")
+	list := filepath.Join(cgroup, "cgroup.procs")
 	if err := os.Mkdir(cgroup, 0o755); err != nil {
 		t.Skipf("no memory cgroup can be made here: %v", err)
 	}
-	t.Cleanup(func() {
-		for deadline := time.Now().Add(10 * time.Second); os.Remove(cgroup) != nil && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
-	})
-	if err := os.WriteFile(limit, []byte(strconv.Itoa(45<<20)), 0); err != nil {
+	t.Cleanup(func() { within(func() bool { return os.Remove(cgroup) == nil }) })
+	if err := os.WriteFile(filepath.Join(cgroup, "memory.limit_in_bytes"), []byte(strconv.Itoa(limit)), 0); err != nil {
 		t.Skipf("no memory can be limited here: %v", err)
 	}
-	self, err := os.Executable()
-	if err != nil {
+	p := prepare(t, "echo $$ > "+list+";", processRun(filepath.Join(t.TempDir(), "run"), "--steps", "100000", "--set", "log_every=1", "--spares", "1")...).begin(t)
+	await(t, "a step", func() bool { return strings.Contains(p.log.String(), "step: ") })
+	// Each of these holds what has no line until its pipe is closed, and less than a rank does.
+	hogs := `echo $$ > "$0"; for i in 1 2 3 4 5 6 7 8; do head -c "$1" /dev/zero | tail | sleep 3 & done; wait`
+	hog := exec.Command("sh", "-c", hogs, list, strconv.Itoa(limit/8))
+	if err := hog.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
-		args := processRun(filepath.Join(t.TempDir(), "run"), "--steps", "20", "--spares", "1")
-		cmd := exec.Command("sh", append([]string{"-c", "echo $$ > " + list + `; exec "$0" "$@"`, self}, args...)...)
-		cmd.Env = append(os.Environ(), asLauncher+"=1")
-		text, _ := cmd.CombinedOutput()
-		killed := cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled()
-		if killed && !strings.Contains(string(text), "ranks are processes") {
-			t.Skip("the launcher alone needs more memory, as with the race detector")
-		}
-		if killed {
-			t.Fatalf("the launcher was killed: %v\n%s", cmd.ProcessState, text)
-		}
-		switch code := cmd.ProcessState.ExitCode(); {
-		case code == cli.ExitUsage:
-			t.Skipf("it does not start in so little memory: %s", text)
-		case code != cli.ExitOK && code != 137:
-			t.Errorf("exit code %d: %s", code, text)
-		case code == 137 && !strings.Contains(string(text), "memory ran out 6 times: lower --batch or --seq"):
-			t.Errorf("nothing says what to do: %s", text)
-		case !strings.Contains(string(text), "probably by the kernel because memory ran out"):
-			t.Skipf("the kernel killed none: %s", text)
-		}
+	await(t, "a rank that the kernel killed", func() bool {
+		return strings.Contains(p.errOut.String(), "probably by the kernel because memory ran out")
+	})
+	hog.Wait()
+	p.Process.Signal(syscall.SIGINT)
+	code, said := p.end(), p.errOut.String()
+	if gaveUp := strings.Contains(said, "memory ran out 6 times: lower --batch or --seq"); code != cli.ExitInterrupted && (code != 137 || !gaveUp) {
+		t.Errorf("exit code %d: %s", code, said)
 	}
 }

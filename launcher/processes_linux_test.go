@@ -1,5 +1,7 @@
 package main
 
+// Launchers in processes of their own, and jobs whose ranks are processes.
+
 import (
 	"bytes"
 	"context"
@@ -16,15 +18,16 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"spmoe/collective/heap/heaptest"
 	"spmoe/internal/fault"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/observe"
 )
 
 // asLauncher makes this test program the launcher itself.
@@ -32,6 +35,9 @@ const asLauncher = "SPMOE_TEST_LAUNCHER"
 
 // peakFile names a file into which a launcher writes its peak of resident bytes.
 const peakFile = "SPMOE_TEST_PEAK"
+
+// self is this program, for tests that change the working directory.
+var self, _ = os.Executable()
 
 // TestMain lets the test program be a rank, or a launcher, when a test has started it as one.
 func TestMain(m *testing.M) {
@@ -48,80 +54,39 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// processRun is a run of a second, more what a test adds.
-func processRun(out string, more ...string) []string {
-	return slices.Concat(strings.Fields("-np 4 --ranks process train --seq 32 --batch 4 --set eval_sequences=4 --set sample_tokens=4 --report=false"),
-		tinyModel, []string{"--set", "model.experts=8", "--data", ownText, "--out", out}, more)
+// started is a launcher in a process of its own.
+type started struct {
+	*exec.Cmd
+	log, errOut lockedBuffer
 }
 
-// Ranks that are processes train the bits of ranks that are goroutines, with either exchange and
-// whatever travels.
-func TestProcessesAndGoroutinesAgree(t *testing.T) {
-	for name, ways := range map[string][][]string{
-		"bf16":  {{"--ranks", "goroutine"}, {"--set", "ep_exchange=standard"}, {"--bind-to", "core", "--tag-output"}},
-		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--recompute", "full"}},
-		"mxfp8 on the wire": {
-			{"--ranks", "goroutine", "--set", "ep_dispatch=mxfp8", "--set", "ep_combine_backward=mxfp8"}, {"--set", "ep_dispatch=mxfp8", "--set", "ep_combine_backward=mxfp8"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			precision, _, _ := strings.Cut(name, " ")
-			var first []byte
-			for i, more := range ways {
-				out := filepath.Join(t.TempDir(), "run")
-				got := launch(processRun(out, append([]string{"--steps", "5", "--precision", precision, "--set", "record_every=2"}, more...)...)...)
-				if got.code != cli.ExitOK || strings.Contains(got.errOut, "failed") {
-					t.Fatalf("%v: exit code %d: %s", more, got.code, got.errOut)
-				}
-				all := append(shards(t, out), timeless(t, out)...)
-				if i == 0 {
-					first = all
-				} else if !bytes.Equal(all, first) {
-					t.Errorf("%v: the checkpoint or the record differs from that of goroutines", more)
-				}
-				if tagged := strings.HasPrefix(got.out, "[0] "); tagged != slices.Contains(more, "--tag-output") {
-					t.Errorf("%v: output begins %q", more, got.out[:20])
-				}
-			}
-		})
-	}
-}
-
-// shards is the checkpoint that 4 ranks have written after 5 steps.
-func shards(t *testing.T, run string) []byte { return shardsAt(t, run, 5) }
-
-func shardsAt(t *testing.T, run string, step int) (all []byte) {
+// prepare returns a launcher that a shell will start after some words of its own.
+func prepare(t *testing.T, words string, args ...string) *started {
 	t.Helper()
-	for r := range 4 {
-		part, err := os.ReadFile(filepath.Join(run, fmt.Sprintf("step-%08d", step), fmt.Sprintf("rank-%05d-of-00004.safetensors", r)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, part...)
-	}
-	return all
+	p := &started{Cmd: exec.Command("sh", append([]string{"-c", words + ` exec "$0" "$@"`, self}, args...)...)}
+	p.Env = append(os.Environ(), asLauncher+"=1")
+	p.Stdout, p.Stderr = &p.log, &p.errOut
+	return p
 }
 
-// timeless is the record of a run without what the clock says.
-func timeless(t *testing.T, run string) []byte {
+// begin starts the launcher, which does not outlive the test.
+func (p *started) begin(t *testing.T) *started {
 	t.Helper()
-	log, err := record.Read(run)
-	if err != nil {
+	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if log.Times == nil || log.Done == nil {
-		t.Fatalf("the record of %s has not ended", run)
-	}
-	return outcomes(t, run)
+	t.Cleanup(func() { p.Process.Kill() })
+	return p
 }
 
-// pids finds the ranks' processes in the line that says where they run.
-var pids = regexp.MustCompile(`processes: (\d+)[^,]*, (\d+)[^,]*, (\d+)[^,]*, (\d+)`)
-
-// beginning calls do with the ranks' processes when the first step has been logged.
-type beginning struct {
-	errOut lockedBuffer
-	do     func(pids []int)
+// end waits for the launcher and returns its exit code, or 128 plus the number of the signal that
+// has killed it.
+func (p *started) end() int {
+	p.Wait()
+	if s := p.ProcessState.Sys().(syscall.WaitStatus); s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return p.ProcessState.ExitCode()
 }
 
 // lockedBuffer is read while a launcher writes to it.
@@ -142,126 +107,79 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-func (b *beginning) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte("step:")) && b.do != nil {
-		do := b.do
-		b.do = nil
-		do(b.processes())
-	}
-	return len(line), nil
+// processRun is a run of a second, more what a test adds.
+func processRun(out string, more ...string) []string {
+	return slices.Concat(strings.Fields("-np 4 --ranks process train --seq 32 --batch 4 --set eval_sequences=4 --set sample_tokens=4 --report=false"),
+		tinyModel, []string{"--set", "model.experts=8", "--data", ownText, "--out", out}, more)
 }
 
-func (b *beginning) processes() (list []int) {
-	for _, text := range pids.FindStringSubmatch(b.errOut.String())[1:] {
+// pids finds the ranks' processes in the line that says where they run.
+var pids = regexp.MustCompile(`processes: (\d+)[^,]*, (\d+)[^,]*, (\d+)[^,]*, (\d+)`)
+
+func processesIn(errOut string) (list []int) {
+	for _, text := range pids.FindStringSubmatch(errOut)[1:] {
 		pid, _ := strconv.Atoi(text)
 		list = append(list, pid)
 	}
 	return list
 }
 
-// A rank that dies or stops ends a job that heals nothing, with a message that names it; an
-// interrupted job saves. Nobody is left.
-func TestEndsOfProcesses(t *testing.T) {
-	for name, test := range map[string]struct {
-		do   func(cancel func(), pids []int)
-		code int
-		want string
-	}{
-		"killed":              {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
-		"stopped":             {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGSTOP) }, 137, "rank 2 failed: its process %d has been stopped for"},
-		"interrupted":         {func(cancel func(), _ []int) { cancel() }, cli.ExitInterrupted, ""},
-		"killed, with stacks": {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			out := filepath.Join(t.TempDir(), "run")
-			var ranks []int
-			b := &beginning{do: func(pids []int) {
-				ranks = pids
-				test.do(cancel, pids)
-			}}
-			args := processRun(out, "--steps", "100000", "--set", "log_every=1", "--restarts", "0")
-			stacks := strings.HasSuffix(name, "with stacks")
-			if stacks {
-				args = append(args, "--get-stack-traces")
-			}
-			code := run(ctx, args, b, &b.errOut)
-			if want := test.want; code != test.code || want != "" && !strings.Contains(b.errOut.String(), fmt.Sprintf(want, ranks[2])) {
-				t.Errorf("exit code %d, want %d; errors %q", code, test.code, b.errOut.String())
-			}
-			if n := strings.Count(b.errOut.String(), "SIGQUIT: quit"); stacks != (n == 3) || n > 0 && !strings.Contains(b.errOut.String(), "spmoe/collective.") {
-				t.Errorf("%d ranks have printed their stacks; errors %q", n, b.errOut.String())
-			}
-			for _, pid := range ranks {
-				if syscall.Kill(pid, 0) == nil {
-					t.Errorf("process %d is still there", pid)
-				}
-			}
-			saved, _ := filepath.Glob(filepath.Join(out, "step-*"))
-			if (len(saved) > 0) != (test.code == cli.ExitInterrupted) {
-				t.Errorf("checkpoints: %v", saved)
-			}
-		})
-	}
+// processAlive reports whether a process exists and is no zombie. A zombie waits for its parent.
+func processAlive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z")
 }
 
-// Ranks that die or stop, whichever they are and several at once, are replaced, and the run ends
-// with the bits of one that nothing disturbed.
-func TestHealing(t *testing.T) {
-	const steps = 20
-	args := func(out string, more ...string) []string {
-		return processRun(out, append([]string{"--steps", strconv.Itoa(steps), "--set", "log_every=1", "--set", "record_every=7", "--save-every", "8"}, more...)...)
+// childrenOf lists the processes that a launcher has started.
+func childrenOf(launcher int) (all []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", launcher))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, field := range strings.Fields(string(text)) {
+			pid, _ := strconv.Atoi(field)
+			all = append(all, pid)
+		}
 	}
-	undisturbed := filepath.Join(t.TempDir(), "run")
-	if got := launch(args(undisturbed)...); got.code != cli.ExitOK {
-		t.Fatal(got.errOut)
-	}
-	for name, test := range map[string]struct {
-		do     func(pids []int)
-		failed int // ranks
-		more   []string
-	}{
-		"rank 0":          {func(pids []int) { syscall.Kill(pids[0], syscall.SIGKILL) }, 1, nil},
-		"stopped":         {func(pids []int) { syscall.Kill(pids[1], syscall.SIGSTOP) }, 1, []string{"--spares", "1"}},
-		"two, one spare":  {func(pids []int) { syscall.Kill(pids[1], syscall.SIGKILL); syscall.Kill(pids[2], syscall.SIGKILL) }, 2, []string{"--spares", "1"}},
-		"all, two spares": {func(pids []int) { killAll(pids) }, 4, []string{"--spares", "2"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			out := filepath.Join(t.TempDir(), "run")
-			b := &beginning{do: test.do}
-			if code := run(context.Background(), args(out, test.more...), b, &b.errOut); code != cli.ExitOK {
-				t.Fatalf("exit code %d: %s", code, b.errOut.String())
-			}
-			if n := strings.Count(b.errOut.String(), "replaces it"); n != test.failed {
-				t.Errorf("%d ranks were replaced, want %d: %s", n, test.failed, b.errOut.String())
-			}
-			for _, r := range []string{undisturbed, out} {
-				events, err := record.ReadEvents(r)
-				failed := slices.ContainsFunc(events, func(e spmd.Event) bool { return e.Kind == spmd.Detected })
-				if err != nil || failed != (r == out) {
-					t.Errorf("events of %s: %v (%v)", r, events, err)
-				}
-			}
-			if !bytes.Equal(shardsAt(t, out, steps), shardsAt(t, undisturbed, steps)) || !bytes.Equal(outcomes(t, out), outcomes(t, undisturbed)) {
-				t.Error("the final state or the losses differ from those of a run that nothing disturbed")
-			}
-		})
-	}
+	return all
 }
 
-func killAll(pids []int) {
-	for _, pid := range pids {
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
+// beginning calls do with the ranks' processes when the first step has been logged.
+type beginning struct {
+	errOut lockedBuffer
+	do     func(pids []int)
 }
 
-// outcomes is what the record of a run says of its steps, times aside.
+func (b *beginning) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("step:")) && b.do != nil {
+		do := b.do
+		b.do = nil
+		do(processesIn(b.errOut.String()))
+	}
+	return len(line), nil
+}
+
+// shardsAt is the checkpoint that 4 ranks have written after a step.
+func shardsAt(t *testing.T, run string, step int) (all []byte) {
+	t.Helper()
+	for r := range 4 {
+		part, err := os.ReadFile(filepath.Join(run, fmt.Sprintf("step-%08d", step), fmt.Sprintf("rank-%05d-of-00004.safetensors", r)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, part...)
+	}
+	return all
+}
+
+// outcomes is what the record of a run that has ended says of its steps, times aside.
 func outcomes(t *testing.T, run string) []byte {
 	t.Helper()
 	log, err := record.Read(run)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if log.Times == nil || log.Done == nil {
+		t.Fatalf("the record of %s has not ended", run)
 	}
 	text, err := json.Marshal(log.Timeless())
 	if err != nil {
@@ -270,9 +188,112 @@ func outcomes(t *testing.T, run string) []byte {
 	return text
 }
 
+// However a job of processes ends, its launcher says why and takes its ranks along. None of them
+// has listened on a socket, nothing of the environment is in what they print and write, and the
+// user's umask says who may read that. An order to fail in the environment of the launcher is none
+// of its ranks'.
+func TestEndsOfProcesses(t *testing.T) {
+	t.Parallel()
+	order := fault.Order{Action: fault.Kill, Place: fault.BeforeJoin, Count: 1}
+	for name, c := range map[string]struct {
+		rank   int
+		signal syscall.Signal // to it
+		more   string
+		code   int
+		want   string // with the number of its process
+		stacks int    // that are printed
+	}{
+		"healed":  {0, syscall.SIGKILL, "--steps 40 --spares 1 --save-every 20 --set record_every=10 --profile --report --trace steps=30..32", cli.ExitOK, "process %d was killed by signal 9", 0},
+		"killed":  {2, syscall.SIGKILL, "--steps 100000 --restarts 0 --get-stack-traces", 137, "rank 2 failed: its process %d was killed by signal 9 (killed)", 3},
+		"stopped": {2, syscall.SIGSTOP, "--steps 100000 --restarts 0", 137, "rank 2 failed: its process %d has been stopped for", 0},
+		"quits":   {2, syscall.SIGQUIT, "--steps 100000 --restarts 0", 2, "rank 2 failed: its process %d", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			out := filepath.Join(dir, "run")
+			p := prepare(t, "umask 077;", processRun(out, append(strings.Fields(c.more), "--set", "log_every=1")...)...)
+			p.Dir = dir
+			p.Env = append(p.Env, fault.Variable+"="+order.String(), "SPMOE_CANARY_TOKEN="+canary, "AWS_SECRET_ACCESS_KEY="+canary, canary+"=1", "GOTRACEBACK=all")
+			p.begin(t)
+			await(t, "a step", func() bool { return strings.Contains(p.log.String(), "step: ") })
+			ranks := processesIn(p.errOut.String())
+			checkProcesses(t, out, p.Process.Pid, ranks)
+			syscall.Kill(ranks[c.rank], c.signal)
+			code, said := p.end(), p.errOut.String()
+			if code != c.code || !strings.Contains(said, fmt.Sprintf(c.want, ranks[c.rank])) {
+				t.Errorf("exit code %d, want %d and %q: %s", code, c.code, c.want, said)
+			}
+			if n := strings.Count(said, "SIGQUIT: quit"); n != c.stacks || n > 0 && !strings.Contains(said, "spmoe/collective.") {
+				t.Errorf("%d ranks have printed their stacks, want %d: %s", n, c.stacks, said)
+			}
+			for _, pid := range ranks {
+				if syscall.Kill(pid, 0) == nil {
+					t.Errorf("process %d is still there", pid)
+				}
+			}
+			saved, _ := filepath.Glob(filepath.Join(out, "step-*"))
+			if (len(saved) > 0) != (code == cli.ExitOK) {
+				t.Errorf("checkpoints: %v", saved)
+			}
+			if code == cli.ExitOK {
+				checkPages(t, out)
+			}
+			checkSecrets(t, dir, p.log.String()+said)
+		})
+	}
+}
+
+// checkProcesses looks at a job that is under way. If memory runs out, the kernel is to choose a
+// rank and not the launcher. The launcher alone holds the lock of the run, which ends with it.
+func checkProcesses(t *testing.T, out string, launcher int, ranks []int) {
+	t.Helper()
+	score := func(pid int) int {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+		n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	own := score(launcher)
+	for _, pid := range append(ranks, launcher) {
+		if sockets := listening(t, pid); len(sockets) > 0 {
+			t.Errorf("sockets: %q", sockets)
+		}
+		if got, want := score(pid), min(own+500, 1000); pid != launcher && got != want {
+			t.Errorf("rank process %d has score %d, want %d", pid, got, want)
+		}
+		holds := false
+		open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, fd := range open {
+			to, _ := os.Readlink(fd)
+			holds = holds || to == filepath.Join(out, ".lock")
+		}
+		if holds != (pid == launcher) {
+			t.Errorf("process %d has the lock's file open: %t", pid, holds)
+		}
+	}
+	refuse(t, cli.ExitUsage, processRun(out, "--steps", "40"), out+" is in use by process "+strconv.Itoa(launcher))
+}
+
+// checkPages looks at the report and the trace of a run of which a rank was replaced: both have all
+// of it.
+func checkPages(t *testing.T, out string) {
+	t.Helper()
+	report, err := os.ReadFile(filepath.Join(out, page.File))
+	if text := string(report); err != nil || strings.Count(text, `"event":"detected"`) != 1 || !strings.Contains(text, "was killed by signal 9") {
+		t.Errorf("the report does not tell of the failure: %.300s (%v)", text, err)
+	}
+	trace, err := os.ReadFile(filepath.Join(out, observe.TraceFile))
+	if n := strings.Count(string(trace), `"cat":"step"`); err != nil || n != 3*4 || !strings.Contains(string(trace), `"name":"step 32"`) {
+		t.Errorf("the trace has %d steps of ranks (%v)", n, err)
+	}
+}
+
 // A run that fails by itself at the same step again and again is given up, with a code that says
 // so.
 func TestPoison(t *testing.T) {
+	t.Parallel()
 	var out, errOut lockedBuffer
 	args := tiny(ownText, "--ranks", "process", "-np", "2", "--out", filepath.Join(t.TempDir(), "run"), "--restarts", "2")
 	fail := fault.Order{Action: fault.Exit1, Place: fault.AfterStep, Count: 1}
@@ -287,116 +308,30 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// Kills from outside are not the step's fault, however many there are in one step.
-func TestKillStorm(t *testing.T) {
-	var out lockedBuffer
-	k := killer{errOut: new(lockedBuffer), left: 6}
-	folder := filepath.Join(t.TempDir(), "run")
-	code := run(t.Context(), processRun(folder, "--steps", "5", "--restarts", "2"), &out, &k)
-	if text := k.errOut.String(); code != cli.ExitOK || k.left > 0 || strings.Count(text, "replaces it") < 6 {
-		t.Fatalf("exit code %d, %d kills left: %s", code, k.left, text)
+// A rank that is replaced begins with the weights and the tokenizer of the others. Once there is a
+// checkpoint, it does so although the folder that the run began with is gone: the run has copies.
+func TestHealingWithoutOrigin(t *testing.T) {
+	t.Parallel()
+	data, folder := text(t), t.TempDir()
+	first, origin := filepath.Join(folder, "first"), filepath.Join(folder, "origin")
+	succeed(t, processRun(first, "--ranks", "goroutine", "--data", data, "--tokenizer", trainedTokenizer(t, data), "--steps", "1")...)
+	succeed(t, "convert", "--from", first, "--to", origin)
+	args := func(out, ranks string) []string {
+		line := "-np 4 train --steps 20 --seq 32 --batch 4 --set eval_sequences=4 --set sample_tokens=4 --set log_every=1 --save-every 5 --report=false"
+		return append(strings.Fields(line), "--ranks", ranks, "--init-from", origin, "--data", data, "--out", filepath.Join(folder, out))
 	}
-	calm := filepath.Join(t.TempDir(), "run")
-	succeed(t, processRun(calm, "--steps", "5", "--ranks", "goroutine")...)
-	if !bytes.Equal(shards(t, folder), shards(t, calm)) {
-		t.Error("the final state differs from that of a run that nothing disturbed")
-	}
-}
-
-// If memory runs out, the kernel is to choose a rank and not the launcher.
-func TestMemoryScores(t *testing.T) {
-	var scores []string
-	score := func(pid string) string {
-		text, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
-		if err != nil {
+	succeed(t, args("calm", "goroutine")...)
+	b := &beginning{do: func(ranks []int) { syscall.Kill(ranks[1], syscall.SIGKILL) }}
+	gone := &watcher{[]string{"saved "}, func() {
+		if err := os.RemoveAll(origin); err != nil {
 			t.Error(err)
 		}
-		return strings.TrimSpace(string(text))
-	}
-	b := &beginning{do: func(pids []int) {
-		for _, pid := range pids {
-			scores = append(scores, score(strconv.Itoa(pid)))
-		}
+		syscall.Kill(processesIn(b.errOut.String())[2], syscall.SIGKILL)
 	}}
-	if code := run(t.Context(), processRun(filepath.Join(t.TempDir(), "run"), "--steps", "2", "--set", "log_every=1"), b, &b.errOut); code != cli.ExitOK {
+	if code := run(t.Context(), args("healed", "process"), io.MultiWriter(b, gone), &b.errOut); code != cli.ExitOK || strings.Count(b.errOut.String(), "replaces it") != 2 {
 		t.Fatalf("exit code %d: %s", code, b.errOut.String())
 	}
-	own, err := strconv.Atoi(score("self"))
-	if want := strconv.Itoa(min(own+500, 1000)); err != nil || !slices.Equal(scores, []string{want, want, want, want}) {
-		t.Errorf("scores %v, want %s, because that of the launcher is %d (%v)", scores, want, own, err)
-	}
-}
-
-// killer kills rank 0's first process and those that replace it, as long as there are kills left.
-type killer struct {
-	errOut *lockedBuffer
-	left   int
-}
-
-var announced = regexp.MustCompile(`are processes: (\d+)|process (\d+) replaces it`)
-
-func (k *killer) Write(line []byte) (int, error) {
-	if m := announced.FindSubmatch(line); m != nil && k.left > 0 {
-		k.left--
-		pid, _ := strconv.Atoi(string(m[1]) + string(m[2]))
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
-	return k.errOut.Write(line)
-}
-
-// A launcher that is killed takes its ranks along.
-func TestLauncherKilled(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, processRun(filepath.Join(t.TempDir(), "run"), "--steps", "100000", "--set", "log_every=1")...)
-	cmd.Env = append(os.Environ(), asLauncher+"=1")
-	var ranks []int
-	b := &beginning{do: func(pids []int) {
-		ranks = pids
-		cmd.Process.Kill()
-	}}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = &b.errOut
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	io.Copy(b, stdout) // until the last rank has ended
-	cmd.Wait()
-	if len(ranks) != 4 {
-		t.Fatalf("no step was logged: %s", b.errOut.String())
-	}
-	for _, pid := range ranks {
-		for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil && processAlive(pid); {
-			if time.Now().After(deadline) {
-				t.Fatalf("process %d is still there", pid)
-			}
-		}
-	}
-}
-
-// processAlive reports whether a process exists and is no zombie. A zombie waits for its parent.
-func processAlive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(stat), ") Z")
-}
-
-// Flags of processes are refused for goroutines, and values that mean nothing.
-func TestWorldFlags(t *testing.T) {
-	for want, args := range map[string][]string{
-		`--ranks is "threads": use goroutine or process`: {"--ranks", "threads"},
-		`--bind-to is "socket": use none or core`:        {"--ranks", "process", "--bind-to", "socket"},
-		"add --ranks process":                            {"--tag-output"},
-		"--spares is -1":                                 {"--ranks", "process", "--spares", "-1"},
-		"--spares has no effect with --restarts 0":       {"--ranks", "process", "--spares", "1", "--restarts", "0"},
-		"--silence must be positive":                     {"--silence", "0"},
-		"-np is 1000: give 1 or more ranks, at most 256": {"-np", "1000"},
-		`ep_exchange is "mpi": use onesided or standard`: {"--set", "ep_exchange=mpi"},
-	} {
-		refuse(t, cli.ExitUsage, append([]string{"train"}, args...), want)
+	if !bytes.Equal(shardsAt(t, filepath.Join(folder, "healed"), 20), shardsAt(t, filepath.Join(folder, "calm"), 20)) {
+		t.Error("the final state differs from that of ranks that are goroutines and that nothing disturbed")
 	}
 }

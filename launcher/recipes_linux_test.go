@@ -18,7 +18,7 @@ var shortRecipe = []struct{ old, new string }{
 	{`--set log_every=\d+`, "--set log_every=5 --save-every 2"}, {`--set optimizer.warmup=\d+`, "--set optimizer.warmup=2"},
 }
 
-// recipeScript returns a command that runs a script of docs/recipes in its short form.
+// recipeScript starts a script of docs/recipes in its short form.
 func recipeScript(t *testing.T, name string, args ...string) (*exec.Cmd, *lockedBuffer) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(ownText), "../docs/recipes", name))
@@ -30,16 +30,20 @@ func recipeScript(t *testing.T, name string, args ...string) (*exec.Cmd, *locked
 		script = regexp.MustCompile(s.old).ReplaceAllString(script, s.new)
 	}
 	bin, log := t.TempDir(), &lockedBuffer{}
-	if err := os.Symlink(os.Args[0], filepath.Join(bin, "launcher")); err != nil {
+	if err := os.Symlink(self, filepath.Join(bin, "launcher")); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("sh", append([]string{write(t, filepath.Join(bin, name), script)}, args...)...)
 	cmd.Env = append(os.Environ(), asLauncher+"=1", "OUT=out", "PATH="+bin+":"+os.Getenv("PATH"))
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
 	return cmd, log
 }
 
-// The scripts in docs/recipes run to their end.
+// The scripts in docs/recipes run to their end. One that was killed while it trained continues when
+// it is run again, and keeps what is there.
 func TestRecipeScripts(t *testing.T) {
 	scripts, err := filepath.Glob("../docs/recipes/night*.sh")
 	if err != nil || len(scripts) < 2 {
@@ -49,51 +53,34 @@ func TestRecipeScripts(t *testing.T) {
 	for _, script := range scripts {
 		t.Chdir(t.TempDir())
 		cmd, log := recipeScript(t, filepath.Base(script), data)
-		if err := cmd.Run(); err != nil || !strings.HasSuffix(log.String(), "out/exported\n") {
+		if err := cmd.Wait(); err != nil || !strings.HasSuffix(log.String(), "out/exported\n") {
 			t.Errorf("%s: %v: %s", script, err, log.String())
 		}
 	}
-}
 
-// A script that is run again keeps what is there. One that was stopped while it trained continues,
-// and comes to the same files.
-func TestRecipeScriptContinues(t *testing.T) {
 	const name = "five-minutes-2-cores.sh"
-	data := text(t)
-	var want map[string]string
-	for _, signal := range []syscall.Signal{0, syscall.SIGINT, syscall.SIGKILL} {
-		t.Chdir(t.TempDir())
+	t.Chdir(t.TempDir())
+	cmd, log := recipeScript(t, name, data)
+	await(t, "a checkpoint", func() bool { return strings.Contains(log.String(), "saved out/model/step-") })
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	if err := cmd.Wait(); err == nil || strings.Contains(log.String(), "validation loss:") {
+		t.Fatalf("killed: %v: %s", err, log.String())
+	}
+	var whole map[string]string
+	for _, trains := range []bool{true, false} {
 		cmd, log := recipeScript(t, name, data)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
+		err := cmd.Wait()
+		if said := log.String(); err != nil || strings.Contains(said, "after step 0") || strings.Contains(said, "after step 30") != trains {
+			t.Errorf("again: %v: %s", err, said)
 		}
-		if signal != 0 {
-			await(t, "a checkpoint", func() bool { return strings.Contains(log.String(), "saved out/model/step-") })
-			syscall.Kill(-cmd.Process.Pid, signal)
+		if got := files(t, "out"); trains {
+			whole = got
+		} else {
+			same(t, got, whole)
 		}
-		if err := cmd.Wait(); (err == nil) != (signal == 0) || strings.Contains(log.String(), "validation loss:") != (signal == 0) {
-			t.Fatalf("signal %v: %v: %s", signal, err, log.String())
-		}
-		if signal == 0 {
-			want = files(t, "out")
-		}
-		cmd, rest := recipeScript(t, name, data)
-		err := cmd.Run()
-		said := rest.String()
-		if err != nil || strings.Contains(said, "after step 0") || strings.Contains(said, "after step 30") != (signal != 0) {
-			t.Errorf("after %v: %v: %s", signal, err, said)
-		}
-		got := files(t, "out")
-		for path := range got {
-			if strings.HasPrefix(path, "model/") && signal != 0 {
-				delete(got, path) // metrics have a second beginning
-				delete(want, path)
-			}
-		}
-		same(t, got, want)
 	}
 	for _, path := range []string{"tokenizer.json", "tokens.arrow", "sample.txt", "exported/model.safetensors", "exported/tokenizer.json"} {
-		if want[path] == "" {
+		if whole[path] == "" {
 			t.Errorf("no %s", path)
 		}
 	}

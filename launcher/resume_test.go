@@ -3,11 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,68 +16,46 @@ import (
 )
 
 // A run in two parts is the run in one part, bit for bit: losses, state, and what is reported at
-// the end.
+// the end. The same command goes on too, and another command with the same folder is refused.
 func TestResume(t *testing.T) {
 	data := text(t)
-	for _, np := range []string{"1", "2", "4"} {
-		t.Run("np"+np, func(t *testing.T) {
-			base := append(jsonLog, "-np", np, "--out", "run")
-			t.Chdir(t.TempDir())
-			straight := succeed(t, tiny(data, base...)...)
-			want := files(t, ".")
-
-			t.Chdir(t.TempDir())
-			first := succeed(t, tiny(data, append(base, "--steps", "3")...)...)
-			if err := os.RemoveAll("run/config.toml"); err != nil {
-				t.Fatal(err)
-			}
-			second := succeed(t, append([]string{"train", "--resume", "--steps", "6"}, base...)...)
-			if err := os.RemoveAll("run/step-00000003"); err != nil {
-				t.Fatal(err)
-			}
-			same(t, files(t, "."), want)
-			all, parts := losses(t, straight), losses(t, first)
-			for step, loss := range losses(t, second) {
-				if _, ok := parts[step]; ok {
-					t.Errorf("step %d was made twice", step)
-				}
-				parts[step] = loss
-			}
-			for step := range 6 {
-				if all[step+1] != parts[step+1] {
-					t.Errorf("step %d: loss %v in one part, %v in two", step+1, all[step+1], parts[step+1])
-				}
-			}
-			a, b := jsonEvents(t, straight, "done")[0], jsonEvents(t, second, "done")[0]
-			for _, field := range []string{"first_loss", "last_loss", "first_held_out_loss", "last_held_out_loss", "sample"} {
-				if a[field] != b[field] {
-					t.Errorf("%s is %v in one part, %v in two", field, a[field], b[field])
-				}
-			}
-			if start := jsonEvents(t, second, "start")[0]; start["from_step"] != 3.0 || start["resumed"] != "run/step-00000003" {
-				t.Errorf("the second part starts with %v", start)
-			}
-		})
-	}
-}
-
-// The same command again continues an interrupted run. Another command with the same folder is
-// refused.
-func TestSameCommand(t *testing.T) {
-	data := text(t)
+	args := tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--save-every", "3", "--set", "keep=9")...)
 	t.Chdir(t.TempDir())
-	args := tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--save-every", "2")...)
-	succeed(t, args...)
+	straight := succeed(t, args...)
 	want := files(t, ".")
-	// As if the launcher had been killed after step 4.
-	if err := os.RemoveAll("run/step-00000006"); err != nil {
-		t.Fatal(err)
+	all, end := losses(t, straight), jsonEvents(t, straight, "done")[0]
+
+	for name, again := range map[string][]string{
+		"the same command": args,
+		"resume":           append([]string{"train", "--resume", "-np", "2", "--out", "run"}, jsonLog...),
+	} {
+		if err := errors.Join(os.RemoveAll("run/step-00000006"), os.RemoveAll("run/config.toml")); err != nil {
+			t.Fatal(err)
+		}
+		out := succeed(t, again...)
+		same(t, files(t, "."), want)
+		rest := losses(t, out)
+		for step := 4; step <= 6; step++ {
+			if len(rest) != 3 || rest[step] != all[step] {
+				t.Errorf("%s: losses %v, in one part %v", name, rest, all)
+			}
+		}
+		done := jsonEvents(t, out, "done")[0]
+		for _, field := range []string{"first_loss", "last_loss", "first_held_out_loss", "last_held_out_loss", "sample"} {
+			if done[field] != end[field] {
+				t.Errorf("%s: %s is %v, in one part %v", name, field, done[field], end[field])
+			}
+		}
+		if start := jsonEvents(t, out, "start")[0]; start["from_step"] != 3.0 || start["resumed"] != "run/step-00000003" {
+			t.Errorf("%s starts with %v", name, start)
+		}
 	}
-	if start := jsonEvents(t, succeed(t, args...), "start")[0]; start["from_step"] != 4.0 {
-		t.Errorf("the command, given again, starts with %v", start)
-	}
-	same(t, files(t, "."), want)
 	refuse(t, cli.ExitUsage, append(args, "--seed", "9"), "holds step-00000006 of an earlier run")
+	before := files(t, ".")
+	rest := jsonEvents(t, succeed(t, append(jsonLog, "train", "--resume", "-np", "1", "--out", "run")...), "")
+	if same(t, files(t, "."), before); len(rest) != 1 || rest[0]["event"] != "complete" || rest[0]["last_held_out_loss"] != end["last_held_out_loss"] {
+		t.Errorf("nothing was left to do; it says %v, before %v", rest, end)
+	}
 }
 
 // defaults returns the settings of a flavor, and their text.
@@ -95,19 +72,44 @@ func defaults(t testing.TB, flavor string) (config.Config, []byte) {
 	return cfg, text
 }
 
-// The configuration of an earlier version, which had other defaults of saving, is that of the same
-// command today.
+// The configuration of an earlier version, which had other defaults, is that of the same command
+// today. A checkpoint without optimizer.moments has FP32 moments, also of a flavor that now begins
+// with BF16.
 func TestSameConfig(t *testing.T) {
-	cfg, text := defaults(t, "debug")
-	old := strings.Replace(strings.Replace(string(text), "save_every = '10m'", "save_every = 0", 1), "save_retry = '10m'\n", "", 1)
-	if len(old) > len(text)-20 {
-		t.Fatalf("the configuration has other keys than this test: %s", old)
-	}
-	for text, same := range map[string]bool{string(text): true, old: true, strings.Replace(old, "seed = 1\n", "seed = 2\n", 1): false, "not = 'toml": false} {
-		if training.SameConfig([]byte(text), cfg) != same {
-			t.Errorf("the same run %t, want %t: %s", !same, same, text)
+	debug, text := defaults(t, "debug")
+	old := without(t, strings.Replace(string(text), "save_every = '10m'", "save_every = 0", 1), "save_retry = '10m'\n")
+	slice, sliceText := defaults(t, "671B-slice")
+	fp32 := slice
+	fp32.Optimizer.Moments = "fp32"
+	without32 := without(t, string(sliceText), "moments = 'bf16'\n")
+	for _, c := range []struct {
+		text string
+		cfg  config.Config
+		same bool
+	}{
+		{string(text), debug, true},
+		{old, debug, true},
+		{strings.Replace(old, "seed = 1\n", "seed = 2\n", 1), debug, false},
+		{"not = 'toml", debug, false},
+		{string(sliceText), slice, true},
+		{without32, slice, false},
+		{string(sliceText), fp32, false},
+		{without32, fp32, true},
+	} {
+		if training.SameConfig([]byte(c.text), c.cfg) != c.same {
+			t.Errorf("the same run %t, want %t: %s", !c.same, c.same, c.text)
 		}
 	}
+}
+
+// without returns a configuration without one of its lines.
+func without(t *testing.T, text, line string) string {
+	t.Helper()
+	short := strings.Replace(text, line, "", 1)
+	if short == text {
+		t.Fatalf("the configuration has other keys than this test: %s", text)
+	}
+	return short
 }
 
 // A configuration of a version without data_rules has the first: that of a checkpoint, and a run's
@@ -115,10 +117,7 @@ func TestSameConfig(t *testing.T) {
 // few keys too. A command whose run is under way keeps what the run has.
 func TestDataRules(t *testing.T) {
 	_, config := defaults(t, "debug")
-	old := strings.Replace(string(config), "data_rules = 3\n", "", 1)
-	if old == string(config) {
-		t.Fatalf("a new run has other rules than this test: %s", config)
-	}
+	old := without(t, string(config), "data_rules = 3\n")
 	for text, want := range map[string]int{string(config): 3, old: 1, "seq = 64\nbatch = 4\n": 3, "": 3, "data_rules = 2\n": 2} {
 		if got, err := cli.Resolve(cli.TrainDefaults, "", []byte(text), nil); err != nil || got.DataRules != want {
 			t.Errorf("rules %d, %v, want %d: %.60s", got.DataRules, err, want, text)
@@ -127,116 +126,53 @@ func TestDataRules(t *testing.T) {
 	// As a version without the key would have begun it.
 	data := text(t)
 	t.Chdir(t.TempDir())
-	args := tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--save-every", "2")...)
-	first := append(args[:len(args):len(args)], "--set", "data_rules=1")
-	succeed(t, first...)
+	args := tiny(data, append(jsonLog, "--out", "run", "--save-every", "2")...)
+	succeed(t, append(args, "--set", "data_rules=1")...)
 	want := files(t, ".")
 	if err := os.RemoveAll("run/step-00000006"); err != nil {
 		t.Fatal(err)
 	}
-	if start := jsonEvents(t, succeed(t, args...), "start")[0]; start["from_step"] != 4.0 {
-		t.Errorf("the command, given again, starts with %v", start)
-	}
+	succeed(t, args...)
 	same(t, files(t, "."), want)
 	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=2"), "holds step-00000006 of an earlier run")
-	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--set", "data_rules=2", "--out", "run"}, jsonLog...), "run/step-00000006 does not fit this run: fingerprint: the checkpoint was trained on other data, or with another tokenizer or data_rules")
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--set", "data_rules=2", "--out", "run"},
+		"run/step-00000006 does not fit this run: fingerprint: the checkpoint was trained on other data, or with another tokenizer or data_rules")
 	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=4"), "data_rules is 4: give 1 to 3; new runs have the last")
 }
 
-// A checkpoint of a version without optimizer.moments has FP32 moments, also of a flavor that now
-// begins with BF16.
-func TestSameMoments(t *testing.T) {
-	cfg, text := defaults(t, "671B-slice")
-	old := strings.Replace(string(text), "moments = 'bf16'\n", "", 1)
-	if old == string(text) {
-		t.Fatalf("the flavor has other moments than this test: %s", text)
-	}
-	if !training.SameConfig(text, cfg) || training.SameConfig([]byte(old), cfg) {
-		t.Error("BF16 moments are taken for those of an old checkpoint")
-	}
-	if cfg.Optimizer.Moments = "fp32"; training.SameConfig(text, cfg) || !training.SameConfig([]byte(old), cfg) {
-		t.Error("FP32 moments are not taken for those of an old checkpoint")
-	}
-}
-
-// A run resumes with other settings if it is told to, and says each of them.
+// A run resumes with other settings, or with other text from its start, if it is told to, and says
+// so. Text in another place needs no permission. Text that has changed, without a word about it, is
+// no other text to go on with.
 func TestResumeWithChanges(t *testing.T) {
 	data := text(t)
-	first, err := os.ReadFile(filepath.Join(data, "0.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Chdir(t.TempDir())
 	succeed(t, tiny(data, "--out", "run", "--steps", "2")...)
-	args := strings.Fields("train --resume --out run --precision mxfp8 --optimizer.lr 0.001 --steps 3 --report=false --allow-changes")
-	lines := []string{"NOTE: this differs from the run so far: steps: 2 -> 3", "precision: bf16 -> mxfp8", "optimizer.lr: 0.003 -> 0.001"}
-	planned := succeed(t, append(args, "--dry-run")...)
-	out := succeed(t, args...)
-	for _, line := range lines {
-		if !strings.Contains(out, line) || !strings.Contains(planned, line) {
-			t.Errorf("%q is missing in\n%s\nor in\n%s", line, out, planned)
-		}
-	}
-	if strings.Count(out, "NOTE:") != len(lines) || !strings.Contains(out, "step: 3 ") {
-		t.Errorf("the output is\n%s", out)
-	}
-	// The checkpoint has the new settings, so nothing differs any more.
-	if out := succeed(t, "train", "--resume", "--out", "run", "--steps", "4", "--precision", "mxfp8", "--report=false"); strings.Count(out, "NOTE:") != 1 {
-		t.Errorf("the output is\n%s", out)
-	}
-	// Other text begins at its start, if it is named; a plain --resume then goes on in it.
-	other := text(t)
-	write(t, filepath.Join(other, "0.txt"), strings.Repeat("none of this was in the text before; ", 100))
-	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "--steps", "5", "--data", other}, "add --allow-changes to --data to go on with this data from its start")
-	succeed(t, "train", "--report=false", "--resume", "--out", "run", "--steps", "5")
-	out = succeed(t, "train", "--report=false", "--resume", "--out", "run", "--set", "keep=9", "--steps", "7", "--allow-changes", "--data", other)
-	if !strings.Contains(out, "NOTE: other data from step 6 on: ") || strings.Index(out, "validation after step 5") > strings.Index(out, "step: 6 ") {
-		t.Errorf("the output is\n%s", out)
-	}
-	if out := succeed(t, "train", "--report=false", "--resume", "--out", "run", "--steps", "8"); !strings.Contains(out, "step: 8 ") || strings.Contains(out, "other data") {
-		t.Errorf("the output is\n%s", out)
-	}
-	for _, step := range []string{"7", "8"} {
-		if err := os.RemoveAll("run/step-0000000" + step); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Text that has changed, without a word about it, is no other text to go on with.
-	write(t, filepath.Join(data, "0.txt"), "changed")
-	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "--steps", "6", "--allow-changes"}, "the checkpoint was trained on other data")
-	write(t, filepath.Join(data, "0.txt"), string(first))
-	// More steps, other folders and text in another place need no permission.
-	moved := filepath.Join(t.TempDir(), filepath.Base(data))
-	if err := os.Rename(data, moved); err != nil {
-		t.Fatal(err)
-	}
-	succeed(t, "train", "--resume", "--out", "run", "--steps", "6", "--data", moved, "--set", "keep=3", "--threads", "1", "--report=false")
-}
-
-// A finished run can be resumed with nothing left to do, and with another number of ranks.
-func TestResumeElsewhere(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	base := append(jsonLog, "--precision", "fp32", "--out", "run")
-	want := losses(t, succeed(t, tiny(data, append(base, "-np", "2")...)...))
-	for _, np := range []string{"1", "4"} {
-		t.Chdir(t.TempDir())
-		succeed(t, tiny(data, append(base, "-np", "2", "--steps", "3")...)...)
-		log := succeed(t, "train", "--resume", "--steps", "6", "-np", np, "--out", "run", "--log-format", "json")
-		got := losses(t, log)
-		for step := 4; step <= 6; step++ {
-			if !(math.Abs(got[step]-want[step]) < 1e-4) {
-				t.Errorf("step %d on %s ranks after 3 steps on 2: loss %v, on 2 throughout %v", step, np, got[step], want[step])
+	resume := func(more string) []string { return strings.Fields("train --report=false --resume --out run " + more) }
+	args := resume("--precision mxfp8 --optimizer.lr 0.001 --steps 3 --allow-changes")
+	for _, out := range []string{succeed(t, append(args, "--dry-run")...), succeed(t, args...)} {
+		for _, line := range []string{"NOTE: this differs from the run so far: steps: 2 -> 3", "precision: bf16 -> mxfp8", "optimizer.lr: 0.003 -> 0.001"} {
+			if !strings.Contains(out, line) {
+				t.Errorf("%q is missing in\n%s", line, out)
 			}
 		}
-		before := files(t, ".")
-		again := succeed(t, "train", "--resume", "-np", np, "--out", "run", "--log-format", "json")
-		same(t, files(t, "."), before)
-		a, b := jsonEvents(t, log, "done")[0], jsonEvents(t, again, "")
-		if len(b) != 1 || b[0]["event"] != "complete" || b[0].number("step") != 6 || b[0]["last_held_out_loss"] != a["last_held_out_loss"] {
-			t.Errorf("nothing was left to do; it says %v, before %v", b, a)
-		}
 	}
+	other := text(t)
+	write(t, filepath.Join(other, "0.txt"), strings.Repeat("none of this was in the text before; ", 100))
+	refuse(t, cli.ExitUsage, resume("--steps 5 --data "+other), "add --allow-changes to --data to go on with this data from its start")
+	out := succeed(t, resume("--steps 6 --allow-changes --data "+other)...)
+	before, _, _ := strings.Cut(out, "step: 4 ")
+	if !strings.Contains(out, "NOTE: other data from step 4 on: ") || !strings.Contains(before, "validation after step 3") {
+		t.Errorf("the output is\n%s", out)
+	}
+	moved := filepath.Join(t.TempDir(), filepath.Base(other))
+	if err := os.Rename(other, moved); err != nil {
+		t.Fatal(err)
+	}
+	if out := succeed(t, resume("--steps 8 --set keep=3 --threads 1 --data "+moved)...); !strings.Contains(out, "step: 8 ") || strings.Contains(out, "other data") {
+		t.Errorf("the output is\n%s", out)
+	}
+	write(t, filepath.Join(moved, "0.txt"), "changed")
+	refuse(t, cli.ExitUsage, resume("--steps 9 --allow-changes"), "the checkpoint was trained on other data")
 }
 
 // A signal ends the run at the next step boundary, saved; the command that is printed finishes
@@ -250,7 +186,7 @@ func TestInterrupt(t *testing.T) {
 
 	t.Chdir(t.TempDir())
 	config := write(t, filepath.Join(t.TempDir(), "c.toml"), "keep = 2\n")
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	got := launchTo(ctx, &watcher{[]string{"step: 2 "}, cancel}, append(args, "--config", config)...)
 	if got.code != cli.ExitInterrupted || got.errOut != "" {
@@ -273,62 +209,19 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, files(t, "."), want)
-}
 
-func TestInterruptJSON(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	for name, c := range map[string]struct {
-		when        []string
-		code, steps int
-	}{
-		"before the first step": {[]string{`"event":"start"`}, cli.ExitInterrupted, 1},
-		"in the middle":         {[]string{`"event":"step"`, `"step":2,`}, cli.ExitInterrupted, 3},
-		"after the last save":   {[]string{`"event":"saved"`}, cli.ExitOK, 6},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			got := launchTo(ctx, &watcher{c.when, cancel}, tiny(data, append(jsonLog, "-np", "2")...)...)
-			if got.code != c.code || got.errOut != "" {
-				t.Errorf("exit code %d, errors %q; want %d and none", got.code, got.errOut, c.code)
-			}
-			done := jsonEvents(t, got.out, "done")[0]
-			if len(jsonEvents(t, got.out, "step")) != c.steps || done.number("step") != float64(c.steps) ||
-				done["interrupted"] != (c.code != cli.ExitOK) {
-				t.Errorf("%d steps, want %d; done says %v", len(jsonEvents(t, got.out, "step")), c.steps, done)
-			}
-			if saved := jsonEvents(t, got.out, "saved"); len(saved) != 1 || saved[0].number("step") != float64(c.steps) {
-				t.Errorf("saved %v, want once, after step %d", saved, c.steps)
-			}
-		})
-	}
-}
-
-// A run goes on when a checkpoint cannot be saved, and says so; if the last one cannot, it ends
-// with a code of its own and a message that names the step.
-func TestFailure(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	breakRun := func() {
-		if err := os.RemoveAll("run"); err != nil {
-			t.Error(err)
-		}
-		write(t, "run", "a file in the way")
-	}
-	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--set", "save_retry=0s")...)
-	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 6, the last of this run, was not saved") {
-		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
-	}
-	if !strings.Contains(got.out, "ALARM: the checkpoint of step 4 was not saved, training goes on") ||
-		!strings.Contains(got.out, "step: 6 ") ||
-		strings.Contains(got.out, "done:") {
-		t.Errorf("output\n%s", got.out)
+	// After its last save a run is complete, whatever comes.
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	got = launchTo(ctx, &watcher{[]string{`"event":"saved"`}, cancel}, tiny(data, append(jsonLog, "--out", "late")...)...)
+	if done := jsonEvents(t, got.out, "done"); got.code != cli.ExitOK || len(done) != 1 || done[0]["interrupted"] != false || done[0].number("step") != 6 {
+		t.Errorf("exit code %d, and it ends with %v", got.code, done)
 	}
 }
 
 // A run whose newest checkpoint is damaged goes on from the one before, and ends as if nothing had
-// happened.
+// happened. A damaged line in its record does not stop it, and a link in place of the record is not
+// followed.
 func TestResumePastDamage(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -337,13 +230,15 @@ func TestResumePastDamage(t *testing.T) {
 	if err := os.RemoveAll("run/step-00000006"); err != nil {
 		t.Fatal(err)
 	}
-	const shard = "run/step-00000004/rank-00000-of-00001.safetensors"
+	const shard, metrics = "run/step-00000004/rank-00000-of-00001.safetensors", "run/metrics.jsonl"
 	write(t, shard, want[strings.TrimPrefix(shard, "run/")][:5000])
 	got := launch("train", "--resume", "--out", "run")
 	if got.code != cli.ExitOK || !strings.Contains(got.out, "resuming run/step-00000002 at step 2") {
 		t.Errorf("exit code %d, output\n%s", got.code, got.out)
 	}
-	for _, text := range []string{"warning", "run/step-00000004", "rank-00000-of-00001.safetensors has 5000 bytes", "set aside as step-00000004.bad", "continuing from step-00000002"} {
+	for _, text := range []string{
+		"warning", "run/step-00000004", "rank-00000-of-00001.safetensors has 5000 bytes", "set aside as step-00000004.bad", "continuing from step-00000002",
+	} {
 		if !strings.Contains(got.errOut, text) {
 			t.Errorf("the message is %q, want %q in it", got.errOut, text)
 		}
@@ -352,18 +247,22 @@ func TestResumePastDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, files(t, "run"), want)
-}
 
-func TestProfile(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	succeed(t, tiny(data, "--steps", "1", "--cpuprofile", "cpu.out")...)
-	if data, err := os.ReadFile("cpu.out"); err != nil || len(data) == 0 {
-		t.Errorf("the profile has %d bytes, error %v", len(data), err)
+	record, err := os.ReadFile(metrics)
+	if err != nil {
+		t.Fatal(err)
 	}
-	refuse(t, cli.ExitUsage, tiny(data, "--steps", "1", "--cpuprofile", "none/cpu.out"), "none/cpu.out")
-	if got := launchTo(context.Background(), io.Discard, tiny(data, "--steps", "1")...); got.code != cli.ExitOK {
-		t.Errorf("the next run ends with %d: %s", got.code, got.errOut)
+	write(t, metrics, "{\"step\":{\"step\":-1}}\n"+string(record)+"\n")
+	if got := launch("train", "--resume", "--steps", "7", "--out", "run"); got.code != cli.ExitOK || !strings.Contains(got.errOut, "metrics.jsonl:1: Step.Step is -1") || !strings.Contains(got.errOut, "delete the line") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+	secret := write(t, filepath.Join(t.TempDir(), "secret"), "@precious\n")
+	if err := errors.Join(os.Remove(metrics), os.Symlink(secret, metrics)); err != nil {
+		t.Fatal(err)
+	}
+	if got := launch("train", "--resume", "--steps", "8", "--out", "run"); got.code != cli.ExitFailed ||
+		!strings.Contains(got.errOut, metrics+": not a regular file") || strings.Contains(got.errOut, "@") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 }
 
@@ -386,29 +285,39 @@ func TestResumeFromOtherDirectory(t *testing.T) {
 	succeed(t, "train", "--resume", "--steps", "3", "--out", filepath.Join(dir, "second"))
 }
 
-// A damaged line in the record of a run does not stop it, and a link in place of the record is not
-// followed.
-func TestResumeWithDamagedRecord(t *testing.T) {
+// A run that is resumed after its end rises to the rate of a longer schedule and says so, or goes
+// on with its last rate, as the message of the complete run proposes. One that makes
+// the first steps of a schedule resumes as if it had not stopped.
+func TestResumeSchedule(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	args := tiny(data, "--steps", "3", "--out", "run")
-	succeed(t, args...)
-	record, err := os.ReadFile("run/metrics.jsonl")
-	if err != nil {
+	rates := func(args ...string) (all []float64) {
+		for _, e := range jsonEvents(t, succeed(t, append(args, jsonLog...)...), "step") {
+			all = append(all, e.number("lr"))
+		}
+		return all
+	}
+	begin := tiny(data, "--set", "optimizer.decay_frac=0.5", "--set", "optimizer.min_factor=0")
+	resume := func(more string) []string { return strings.Fields("train --resume --report=false " + more) }
+	run := append(begin, "--out", "run")
+	whole := rates(run...)
+	if again, want := succeed(t, run...), "launcher train --resume --out run --steps N --set schedule_steps=6, with N above 6"; !strings.Contains(again, want) {
+		t.Errorf("%q, want %q", again, want)
+	}
+	if err := os.CopyFS("longer", os.DirFS("run")); err != nil {
 		t.Fatal(err)
 	}
-	write(t, "run/metrics.jsonl", "{\"step\":{\"step\":-1}}\n"+string(record)+"\n")
-	resume := []string{"train", "--resume", "--steps", "4", "--out", "run"}
-	if got := launch(resume...); got.code != cli.ExitOK || !strings.Contains(got.errOut, "metrics.jsonl:1: Step.Step is -1") || !strings.Contains(got.errOut, "delete the line") {
-		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	if last := rates(resume("--out run --steps 12 --set schedule_steps=6")...); !slices.Equal(last, slices.Repeat(whole[5:], 6)) {
+		t.Errorf("the proposal goes on with rates %g, after %g", last, whole)
 	}
-	secret := write(t, filepath.Join(t.TempDir(), "secret"), "@precious\n")
-	if err := errors.Join(os.Remove("run/metrics.jsonl"), os.Symlink(secret, "run/metrics.jsonl")); err != nil {
-		t.Fatal(err)
+	part := rates(append(begin, "--steps", "2", "--set", "schedule_steps=6", "--out", "part")...)
+	refuse(t, cli.ExitUsage, resume("--out part --steps 8 --set schedule_steps=4"), "schedule_steps: 6 -> 4", "--allow-changes")
+	if rest := rates(resume("--out part --steps 6")...); !slices.Equal(append(part, rest...), whole) {
+		t.Errorf("in two parts %g and %g, in one %g", part, rest, whole)
 	}
-	if got := launch("train", "--resume", "--steps", "5", "--out", "run"); got.code != cli.ExitFailed ||
-		!strings.Contains(got.errOut, "run/metrics.jsonl: not a regular file") ||
-		strings.Contains(got.errOut, "@") {
-		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	const note = "NOTE: the learning rate rises from 1.00e-03 in step 6 to 3.00e-03 in step 7: " +
+		"its schedule was planned for 6 steps: add --set schedule_steps=6 to keep to it\n"
+	if out := succeed(t, resume("--out longer --steps 12")...); !strings.Contains(out, note) {
+		t.Errorf("%s\nwant %q", out, note)
 	}
 }

@@ -19,16 +19,15 @@ func TestTwoRunsOneFolder(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
 	args := tiny(data, "--out", "run", "--save-every", "2", "--set", "keep=9", "--set=save_async=false")
-	var tried bool
-	got := launchTo(context.Background(), &watcher{[]string{"step: 5 "}, func() { // the run waits until do returns
-		tried = true
+	tries := &watcher{[]string{"step: 5 "}, func() { // the run waits until do returns
 		before := files(t, ".")
 		inUse := []string{"run is in use by process ", fmt.Sprint(os.Getpid()), " on host ", "another --out"}
 		for _, second := range [][]string{args, append(args, "--seed", "9"), append(args, "--ranks", "process"), {"train", "--resume", "--out", "run"}, {"compare", "--out", "run", "--data", data}} {
 			refuse(t, cli.ExitUsage, second, inUse...)
 		}
+		verify(t, "run")
 		for _, reader := range [][]string{
-			{"checkpoint", "verify", "run"}, {"checkpoint", "ls", "run"}, {"generate", "--checkpoint", "run", "--prompt", "the", "--max-tokens", "4"},
+			{"generate", "--checkpoint", "run", "--prompt", "the", "--max-tokens", "4"},
 			{"eval", "--checkpoint", "run", "--data", data, "--max-tokens", "200"}, append(args, "--dry-run"),
 		} {
 			if got := launch(reader...); got.code != cli.ExitOK {
@@ -36,9 +35,10 @@ func TestTwoRunsOneFolder(t *testing.T) {
 			}
 		}
 		same(t, files(t, "."), before)
-	}}, args...)
-	if got.code != cli.ExitOK || got.errOut != "" || !tried {
-		t.Fatalf("exit code %d, tried %t: %s", got.code, tried, got.errOut)
+	}}
+	got := launchTo(context.Background(), tries, args...)
+	if got.code != cli.ExitOK || got.errOut != "" || tries.do != nil {
+		t.Fatalf("exit code %d: %s", got.code, got.errOut)
 	}
 	if _, err := os.Lstat("run/.lock"); !os.IsNotExist(err) {
 		t.Errorf("the lock of a run that has ended: %v", err)
@@ -46,7 +46,6 @@ func TestTwoRunsOneFolder(t *testing.T) {
 	if log, err := record.Read("run"); err != nil || len(log.Steps) != 6 || len(log.Starts) != 1 {
 		t.Errorf("the record: %v", err)
 	}
-	succeed(t, append(args, "--steps", "6")...) // it has ended
 }
 
 // Runs without --out that start at the same time get folders of their own.
@@ -74,26 +73,22 @@ func TestTwoNewRuns(t *testing.T) {
 func TestOldRecordIsKept(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	args := tiny(data, "--out", "run")
-	for i, name := range []string{"", "metrics.jsonl.old", "metrics.jsonl.old-2"} {
-		var before []byte
-		if i > 0 {
-			var err error
-			if before, err = os.ReadFile("run/metrics.jsonl"); err != nil {
-				t.Fatal(err)
-			}
+	args := tiny(data, "--out", "run", "--steps", "2")
+	succeed(t, args...)
+	for _, name := range []string{"metrics.jsonl.old", "metrics.jsonl.old-2"} {
+		if err := os.RemoveAll("run/step-00000002"); err != nil { // as if it had died before
+			t.Fatal(err)
+		}
+		before, err := os.ReadFile("run/metrics.jsonl")
+		if err != nil {
+			t.Fatal(err)
 		}
 		got := launch(args...)
-		if told := strings.Contains(got.errOut, "run has the record of an earlier run without a checkpoint: it is now "+name+"\n"); got.code != cli.ExitOK || told != (i > 0) {
-			t.Fatalf("exit code %d: %s", got.code, got.errOut)
+		if want := "run has the record of an earlier run without a checkpoint: it is now " + name + "\n"; got.code != cli.ExitOK || !strings.Contains(got.errOut, want) {
+			t.Fatalf("exit code %d: %s, want %q", got.code, got.errOut, want)
 		}
-		if i > 0 {
-			if now, err := os.ReadFile("run/" + name); err != nil || !bytes.Equal(now, before) {
-				t.Errorf("%s: %d bytes, want %d (%v)", name, len(now), len(before), err)
-			}
-		}
-		if err := os.RemoveAll("run/step-00000006"); err != nil { // as if it had died before
-			t.Fatal(err)
+		if now, err := os.ReadFile("run/" + name); err != nil || !bytes.Equal(now, before) {
+			t.Errorf("%s: %d bytes, want %d (%v)", name, len(now), len(before), err)
 		}
 	}
 }

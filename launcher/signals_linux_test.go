@@ -1,13 +1,13 @@
 package main
 
+// Signals, and outputs that no one reads.
+
 import (
 	"bytes"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"spmoe/internal/testing/vt"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
@@ -28,52 +29,19 @@ import (
 // signalTries is the variable with the number of moments at which TestSignals sends a signal.
 const signalTries = "SPMOE_SIGNAL_TRIES"
 
-// startLauncher starts this program as a launcher that may run as it is, or after the words of a
-// shell.
-func startLauncher(t *testing.T, out, errOut io.Writer, args ...string) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), asLauncher+"=1")
-	cmd.Stdout, cmd.Stderr = out, errOut
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	return cmd
-}
-
-// endCode waits for a process and returns its exit code, or 128 plus the number of the signal that
-// has killed it.
-func endCode(cmd *exec.Cmd) int {
-	cmd.Wait()
-	if s := cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signaled() {
-		return 128 + int(s.Signal())
-	}
-	return cmd.ProcessState.ExitCode()
-}
-
 // Whenever a signal comes, while ranks start, train, are healed or save, the run ends with the code
 // of the signal and has saved its last step. The same command ends with the bits of a run that was
 // left alone.
 func TestSignals(t *testing.T) {
-	tries := 3
-	if text := os.Getenv(signalTries); text != "" {
-		var err error
-		if tries, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("%s is %q: give a number", signalTries, text)
-		}
-	}
+	t.Parallel()
+	tries := numberIn(t, signalTries, 3)
 	const steps = 40
 	args := func(out string) []string {
 		return processRun(out, "--steps", strconv.Itoa(steps), "--set", "log_every=1", "--save-every", "10", "--spares", "1")
 	}
 	calm := filepath.Join(t.TempDir(), "calm")
 	begin := time.Now()
-	if code := endCode(startLauncher(t, io.Discard, os.Stderr, args(calm)...)); code != cli.ExitOK {
+	if code := prepare(t, "", args(calm)...).begin(t).end(); code != cli.ExitOK {
 		t.Fatalf("exit code %d", code)
 	}
 	usual := time.Since(begin)
@@ -85,10 +53,9 @@ func TestSignals(t *testing.T) {
 		killFirst, killAfter, toAll := rng.IntN(4) == 0, rng.IntN(2) == 0, rng.IntN(3) == 0
 		t.Run(fmt.Sprintf("%d %v after %v, kills %t %t, to all %t", i, s, wait.Round(time.Millisecond), killFirst, killAfter, toAll), func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
-			var log, errOut lockedBuffer
-			cmd := startLauncher(t, &log, &errOut, args(out)...)
+			p := prepare(t, "", args(out)...).begin(t)
 			time.Sleep(wait) // a random moment
-			children := childrenOf(cmd.Process.Pid)
+			children := childrenOf(p.Process.Pid)
 			if n := len(children); n > 0 && killFirst {
 				syscall.Kill(children[rng.IntN(n)], syscall.SIGKILL)
 			}
@@ -97,33 +64,20 @@ func TestSignals(t *testing.T) {
 					syscall.Kill(pid, s)
 				}
 			}
-			cmd.Process.Signal(s)
+			p.Process.Signal(s)
 			if n := len(children); n > 0 && killAfter {
 				syscall.Kill(children[rng.IntN(n)], syscall.SIGKILL)
 			}
-			code := endCode(cmd)
-			checkStopped(t, out, s, code, log.String(), errOut.String())
-			if code := endCode(startLauncher(t, io.Discard, os.Stderr, args(out)...)); code != cli.ExitOK {
-				t.Fatalf("the same command ends with %d", code)
+			code := p.end()
+			checkStopped(t, out, s, code, p.log.String(), p.errOut.String())
+			if got := launch(args(out)...); got.code != cli.ExitOK {
+				t.Fatalf("the same command ends with %d: %s", got.code, got.errOut)
 			}
 			if !bytes.Equal(shardsAt(t, out, steps), want) {
 				t.Error("the final state differs from that of a run that was left alone")
 			}
 		})
 	}
-}
-
-// childrenOf lists the processes that a launcher has started.
-func childrenOf(launcher int) (all []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", launcher))
-	for _, list := range lists {
-		text, _ := os.ReadFile(list)
-		for _, field := range strings.Fields(string(text)) {
-			pid, _ := strconv.Atoi(field)
-			all = append(all, pid)
-		}
-	}
-	return all
 }
 
 // checkStopped checks a run that a signal has stopped, or that was complete.
@@ -151,159 +105,187 @@ func checkStopped(t *testing.T, out string, s syscall.Signal, code int, log, err
 
 var loggedSteps = regexp.MustCompile(`(?m)^step: +(\d+) `)
 
-// await polls until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("there was never %s", what)
-		}
-	}
-}
-
-// A terminal that closes stops a run as SIGTERM does, except under nohup. The tests themselves may
-// run under nohup: a signal that they receive is not ignored by their children.
-func TestHangup(t *testing.T) {
+// Under nohup a terminal that closes does not stop a run. The tests themselves may run under nohup:
+// a signal that they receive is not ignored by their children.
+func TestNohup(t *testing.T) {
+	t.Parallel()
 	received := make(chan os.Signal, 1)
 	signal.Notify(received, syscall.SIGHUP)
 	defer signal.Stop(received)
-	for _, kind := range []string{"goroutine", "process"} {
-		for _, nohup := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, nohup %t", kind, nohup), func(t *testing.T) {
-				out := filepath.Join(t.TempDir(), "run")
-				args := processRun(out, "--ranks", kind, "--steps", "100000", "--set", "log_every=1")
-				var log, errOut lockedBuffer
-				self, err := os.Executable()
-				if err != nil {
-					t.Fatal(err)
-				}
-				trap := ""
-				if nohup {
-					trap = "trap '' HUP; "
-				}
-				cmd := exec.Command("sh", append([]string{"-c", trap + `exec "$0" "$@"`, self}, args...)...)
-				cmd.Env = append(os.Environ(), asLauncher+"=1")
-				cmd.Stdout, cmd.Stderr = &log, &errOut
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				defer cmd.Process.Kill()
-				await(t, "a step", func() bool { return strings.Contains(log.String(), "step: ") })
-				cmd.Process.Signal(syscall.SIGHUP)
-				want := 129
-				if nohup { // only another signal ends it
-					seen := strings.Count(log.String(), "step: ")
-					await(t, "a step after SIGHUP", func() bool { return strings.Count(log.String(), "step: ") > seen+20 })
-					cmd.Process.Signal(syscall.SIGTERM)
-					want = 143
-				}
-				if code := endCode(cmd); code != want {
-					t.Errorf("exit code %d, want %d: %s", code, want, errOut.String())
-				}
-				if _, err := checkpoint.Latest(out); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+	out := filepath.Join(t.TempDir(), "run")
+	p := prepare(t, "trap '' HUP;", processRun(out, "--steps", "100000", "--set", "log_every=1")...).begin(t)
+	steps := func() int { return strings.Count(p.log.String(), "step: ") }
+	await(t, "a step", func() bool { return steps() > 0 })
+	p.Process.Signal(syscall.SIGHUP)
+	seen := steps()
+	await(t, "a step after SIGHUP", func() bool { return steps() > seen+20 })
+	p.Process.Signal(syscall.SIGTERM)
+	if code := p.end(); code != 143 {
+		t.Errorf("exit code %d: %s", code, p.errOut.String())
+	}
+	if _, err := checkpoint.Latest(out); err != nil {
+		t.Error(err)
 	}
 }
 
 // A run whose output is closed goes on without its log, and an event says so.
 func TestClosedOutput(t *testing.T) {
-	for _, more := range [][]string{{"--ranks", "goroutine"}, {}, {"--tag-output"}} {
-		t.Run(fmt.Sprint(more), func(t *testing.T) {
+	t.Parallel()
+	for _, more := range [][]string{{"--ranks", "goroutine"}, {"--tag-output"}} {
+		out := filepath.Join(t.TempDir(), "run")
+		p := prepare(t, "", processRun(out, append(more, "--steps", "30", "--set", "log_every=1")...)...)
+		read, write := pipe(t)
+		p.Stdout = write
+		p.begin(t)
+		write.Close()
+		read.Read(make([]byte, 10))
+		read.Close()
+		if code := p.end(); code != cli.ExitOK || strings.Contains(p.errOut.String(), "failed") {
+			t.Fatalf("%s: exit code %d: %s", more, code, p.errOut.String())
+		}
+		if path, err := checkpoint.Latest(out); err != nil || filepath.Base(path) != "step-00000030" {
+			t.Errorf("%s: newest checkpoint %q, %v", more, path, err)
+		}
+		events, err := record.ReadEvents(out)
+		said := 0
+		for _, e := range events {
+			if e.Kind == spmd.Alarm && strings.Contains(e.Reason, "the log cannot be printed") {
+				said++
+			}
+		}
+		if said != 1 {
+			t.Errorf("%s: %d events say so, want 1: %v, %v", more, said, events, err)
+		}
+	}
+}
+
+func pipe(t *testing.T) (read, write *os.File) {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { read.Close(); write.Close() })
+	return read, write
+}
+
+// A short command ends quietly when its reader has gone. One with nothing to save ends after the
+// first signal although it is held up, here because no one reads its output.
+func TestClosedOutputOfShortCommand(t *testing.T) {
+	t.Parallel()
+	read, write := pipe(t)
+	read.Close()
+	p := prepare(t, "", "inspect", "debug")
+	p.Stdout = write
+	if code := p.begin(t).end(); code != 128+int(syscall.SIGPIPE) || p.errOut.String() != "" {
+		t.Errorf("exit code %d: %q", code, p.errOut.String())
+	}
+
+	read, write = pipe(t)
+	full := int(read.Fd())
+	room, err := unix.FcntlInt(uintptr(full), unix.F_SETPIPE_SZ, os.Getpagesize())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = prepare(t, "", "help", "train", "--all")
+	p.Stdout = write
+	p.begin(t)
+	await(t, "a full pipe", func() bool {
+		held, err := unix.IoctlGetInt(full, unix.TIOCINQ)
+		return err == nil && held > room-1024 // the next line does not fit
+	})
+	p.Process.Signal(syscall.SIGTERM)
+	if code := p.end(); code != 143 {
+		t.Errorf("exit code %d: %s", code, p.errOut.String())
+	}
+}
+
+// stopText is what a run says at the first Ctrl-C.
+const stopText = "; Ctrl-C again to stop now without saving"
+
+// The first Ctrl-C is answered at once with the step that the run stops after, however the run
+// shows its progress and whatever its ranks are.
+func TestCtrlC(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	for show, more := range map[string]string{"plain": "--ranks goroutine", "json": "--log-format json", "live": ""} {
+		t.Run(show, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
-			read, write, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
+			p := prepare(t, "", processRun(out, append(strings.Fields(more), "--steps", "100000", "--set", "log_every=1")...)...)
+			terminal := openPTY(t, 300, 40, func(term *vt.Terminal) {})
+			if show == "live" {
+				p.Stdout, p.Stderr = terminal.File, terminal.File
 			}
-			var errOut lockedBuffer
-			cmd := startLauncher(t, write, &errOut, processRun(out, append(more, "--steps", "30", "--set", "log_every=1")...)...)
-			write.Close()
-			read.Read(make([]byte, 10))
-			read.Close()
-			if code := endCode(cmd); code != cli.ExitOK || strings.Contains(errOut.String(), "failed") {
-				t.Fatalf("exit code %d: %s", code, errOut.String())
+			p.begin(t)
+			await(t, "a third step", func() bool {
+				text, _ := os.ReadFile(filepath.Join(out, record.File))
+				return bytes.Contains(text, []byte(`"step":3,`))
+			})
+			p.Process.Signal(syscall.SIGINT)
+			if code := p.end(); code != 130 {
+				t.Errorf("exit code %d, want 130: %s", code, p.errOut.String())
 			}
-			if path, err := checkpoint.Latest(out); err != nil || filepath.Base(path) != "step-00000030" {
-				t.Errorf("newest checkpoint %q, %v", path, err)
-			}
-			events, err := record.ReadEvents(out)
-			said := 0
-			for _, e := range events {
-				if e.Kind == spmd.Alarm && strings.Contains(e.Reason, "the log cannot be printed") {
-					said++
-				}
-			}
-			if said != 1 {
-				t.Errorf("%d events say so, want 1: %v, %v", said, events, errors.Join(err))
-			}
+			all, _ := terminal.seen(t)
+			checkAnswer(t, show, p.log.String()+all)
 		})
 	}
 }
 
-// A short command ends quietly when its reader has gone.
-func TestClosedOutputOfShortCommand(t *testing.T) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
+// checkAnswer checks that a log answers Ctrl-C with the step after which the run stopped. Processes
+// may learn of it at different times.
+func checkAnswer(t *testing.T, show, log string) {
+	t.Helper()
+	last, said, answers := 0, 0, 0
+	if show == "json" {
+		for line := range strings.Lines(log) {
+			var e struct {
+				Event, Text string
+				Step        int
+			}
+			if json.Unmarshal([]byte(line), &e) == nil && e.Event == "stopping" && strings.Contains(e.Text, stopText) {
+				said, answers = e.Step, answers+1
+			}
+			last = max(last, e.Step)
+		}
+	} else {
+		for _, m := range regexp.MustCompile(`stopping after step (\d+) \(about `).FindAllStringSubmatch(log, -1) {
+			said, _ = strconv.Atoi(m[1])
+			answers++
+		}
+		_, after, _ := strings.Cut(log, "interrupted after step ")
+		fmt.Sscan(after, &last)
 	}
-	read.Close()
-	var errOut lockedBuffer
-	cmd := startLauncher(t, write, &errOut, "inspect", "debug")
-	write.Close()
-	if code := endCode(cmd); code != 128+int(syscall.SIGPIPE) || errOut.String() != "" {
-		t.Errorf("exit code %d: %q", code, errOut.String())
+	if answers != 1 || last == 0 || said != last && said != last-1 || !strings.Contains(log, stopText) {
+		t.Errorf("it stops after step %d, and there are %d answers, the last of which says %d:\n%s", last, answers, said, log)
 	}
 }
 
-// A command with nothing to save ends after the first signal although it is held up, here because
-// no one reads its output.
-func TestSignalOfHeldUpCommand(t *testing.T) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer read.Close()
-	defer write.Close()
-	pipe := int(read.Fd())
-	room, err := unix.FcntlInt(uintptr(pipe), unix.F_SETPIPE_SZ, os.Getpagesize())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var errOut lockedBuffer
-	cmd := startLauncher(t, write, &errOut, "help", "train", "--all")
-	await(t, "a full pipe", func() bool {
-		held, err := unix.IoctlGetInt(pipe, unix.TIOCINQ)
-		return err == nil && held > room-1024 // the next line does not fit
+// A second Ctrl-C ends a run that cannot stop, says what is lost, and leaves no process behind.
+func TestSecondCtrlC(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "run")
+	p := prepare(t, "", processRun(out, "--steps", "100000", "--set", "log_every=1", "--silence", "1h", "--spares", "1", "--save-every", "4")...).begin(t)
+	await(t, "a checkpoint", func() bool { return strings.Contains(p.log.String(), "saved ") })
+	ranks := processesIn(p.errOut.String())
+	syscall.Kill(ranks[2], syscall.SIGSTOP)
+	p.Process.Signal(syscall.SIGINT)
+	await(t, "an answer", func() bool { return strings.Contains(p.log.String(), stopText) })
+	await(t, "the end", func() bool { // the launcher ignores a second signal that comes too soon
+		p.Process.Signal(syscall.SIGINT)
+		return strings.Contains(p.errOut.String(), "stopped at once")
 	})
-	cmd.Process.Signal(syscall.SIGTERM)
-	if code := endCode(cmd); code != 143 {
-		t.Errorf("exit code %d: %s", code, errOut.String())
+	hint := "to continue from it: launcher -np 4 train --resume --out " + out
+	if code := p.end(); code != 130 || !strings.Contains(p.errOut.String(), hint) {
+		t.Errorf("exit code %d, and %q is not in\n%s", code, hint, p.errOut.String())
+	}
+	for _, pid := range ranks {
+		await(t, "an end of process "+strconv.Itoa(pid), func() bool { return !processAlive(pid) })
 	}
 }
 
-// A run that is still being prepared ends at the first signal, whatever holds it up.
-func TestSignalDuringPreparation(t *testing.T) {
-	folder := t.TempDir()
-	pipe := filepath.Join(folder, "tokens.json")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var log, errOut lockedBuffer
-	cmd := startLauncher(t, &log, &errOut, processRun(filepath.Join(folder, "run"), "--tokenizer", pipe)...)
-	await(t, "a reader of the pipe", func() bool {
-		if !processAlive(cmd.Process.Pid) {
-			t.Skipf("the launcher refuses a pipe: %s", errOut.String())
-		}
-		write, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0) // works once there is a reader
-		if err == nil {
-			t.Cleanup(func() { write.Close() })
-		}
-		return err == nil
-	})
-	cmd.Process.Signal(syscall.SIGTERM)
-	if code := endCode(cmd); code != 143 || !strings.Contains(errOut.String(), "stopped before the first step, there was nothing to save") {
-		t.Errorf("exit code %d: %s", code, errOut.String())
+// A run that is stopped while it is prepared has nothing to save, and says so.
+func TestStopBeforeStart(t *testing.T) {
+	for _, kind := range []string{"goroutine", "process"} {
+		out := filepath.Join(t.TempDir(), "run")
+		refuse(t, cli.ExitInterrupted, processRun(out, "--ranks", kind), "stopped before the first step, there was nothing to save: there is no checkpoint yet")
 	}
 }

@@ -49,12 +49,6 @@ func TestWriteTiers(t *testing.T) {
 			"matrix products avx512bf16",
 			"quantization avx512 avx512bf16 adds no kernels of its own",
 		}},
-		{"Sapphire Rapids without permission for tiles", cpu.AVX512, []string{
-			"avx512 in use avx2 and AVX512F",
-			"avx512bf16 slow no fast VDPBF16PS",
-			"amx missing no permission for tile registers",
-			"matrix products avx512",
-		}},
 		{"Zen 4", cpu.AVX2, []string{
 			"why: SPMOE_CPU names it",
 			"avx2 in use AVX2, FMA3, F16C",

@@ -4,6 +4,7 @@ package trainer
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,6 +127,14 @@ func TestReplicasWithOptions(t *testing.T) {
 // allLayouts reports whether tests shall visit all layouts that they can, not some of each kind.
 func allLayouts() bool { return os.Getenv("SPMOE_LAYOUTS") == "all" }
 
+// some returns the cases of a table that are named, and with SPMOE_LAYOUTS=all all of them.
+func some[C any](all map[string]C, names ...string) map[string]C {
+	if !allLayouts() {
+		maps.DeleteFunc(all, func(name string, _ C) bool { return !slices.Contains(names, name) })
+	}
+	return all
+}
+
 // resumed lists the layouts between which checkpoints move. SPMOE_LAYOUTS=all makes it all layouts
 // of 1, 2, 4 and 8 ranks.
 func resumed(t *testing.T) (some []mesh.Layout) {
@@ -210,7 +219,7 @@ func TestOneResultForSharedSequences(t *testing.T) {
 			for _, ranks := range []int{2, 4, 8} {
 				for _, degrees := range [][2]int{{2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}} {
 					cp, tp := degrees[0], degrees[1]
-					if ranks == 8 && precision != "bf16" && !allLayouts() {
+					if precision != "bf16" && (ranks != 4 || cp != tp) && !allLayouts() {
 						continue
 					}
 					for _, l := range mesh.Sharing(ranks, 1, cp, tp, 16) {
@@ -293,9 +302,9 @@ func TestContextsWithOptions(t *testing.T) {
 			if name == "fp8-block" { // its blocks have 128 tokens
 				most = 2
 			}
-			run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, CP: most, EP: 2}).equals(t, "cp, ep 2", want)
 			run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, CP: most / 2, TP: 2, EP: 2}).equals(t, "cp, tp, ep 2", want)
 			if allLayouts() {
+				run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, CP: most, EP: 2}).equals(t, "cp, ep 2", want)
 				run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, TP: most, EP: most}).equals(t, "tp, ep of all ranks", want)
 			}
 			if !slices.Contains([]string{"capacity", "nvfp4", "fp8-tensor"}, name) { // they depend on the sequences of a pass

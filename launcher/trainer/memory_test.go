@@ -135,7 +135,7 @@ func measurable(t *testing.T) config.Config {
 // The estimate is close to what a rank allocates, part by part, although experts of several ranks
 // receive unequal numbers of rows. With equal numbers it is exact: see TestDryRun in package moe.
 func TestEstimateMemory(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, c := range some(map[string]struct {
 		ranks  []int
 		change func(*config.Config)
 	}{
@@ -156,7 +156,7 @@ func TestEstimateMemory(t *testing.T) {
 		}},
 		"mxfp8": {[]int{2}, func(c *config.Config) { c.Precision = "mxfp8" }},
 		"nvfp4": {[]int{2}, func(c *config.Config) { c.Precision = "nvfp4" }},
-	} {
+	}, "debug", "pairs, deferred", "groups of MTP", "cp, tp, MTP", "mxfp8") {
 		for _, ranks := range c.ranks {
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
 				cfg := measurable(t)
@@ -187,7 +187,7 @@ func TestEstimateMemory(t *testing.T) {
 
 // On several hosts the estimate is as close.
 func TestEstimateMemoryOfHosts(t *testing.T) {
-	for name, change := range map[string]func(*config.Config){
+	for name, change := range some(map[string]func(*config.Config){
 		"bf16":         func(*config.Config) {},
 		"mxfp8":        func(c *config.Config) { c.Precision = "mxfp8" },
 		"passes":       func(c *config.Config) { c.MicroBatch = 1 },
@@ -203,7 +203,7 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 			c.CP, c.TP, c.Seq, c.Precision, c.MicroBatch, c.Model.MTPLayers = 2, 2, 256, "mxfp8", 1, 1
 		},
 		"tp, fsdp": func(c *config.Config) { c.TP, c.Seq, c.FSDP, c.Precision, c.MicroBatch = 2, 256, true, "mxfp8", 1 },
-	} {
+	}, "fsdp, mxfp8", "two per host", "cp, tp over") {
 		places := [][2]int{{2, 2}, {4, 2}}
 		switch name {
 		case "fsdp, mxfp8":

@@ -45,7 +45,7 @@ func movedBySteps(t *testing.T, hosts, each, steps int, change func(*config.Conf
 // The bytes that communicators count in steps of real training are those of the formulas. Kinds
 // that guards use as well may have more, by a small share of all bytes.
 func TestTrafficIsWhatRanksMove(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, c := range some(map[string]struct {
 		ranks  int
 		change func(*config.Config)
 	}{
@@ -82,7 +82,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		"MTP apart": {4, func(c *config.Config) {
 			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers, c.PPLayout = 2, 4, "DualPipeV", 1, "E|tt|m|L"
 		}},
-	} {
+	}, "4 ranks", "pairs", "cp, MTP", "tp", "stages, MTP") {
 		t.Run(name, func(t *testing.T) {
 			const steps = 1
 			cfg, moved, _ := movedBySteps(t, 1, c.ranks, steps, c.change)
@@ -119,7 +119,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 // Without experts, all that ranks of several hosts move can be counted: how many rows travel
 // depends on routing. Each call of a collective sends some bytes more.
 func TestTrafficBetweenHosts(t *testing.T) {
-	for name, change := range map[string]func(*config.Config){
+	for name, change := range some(map[string]func(*config.Config){
 		"BF16":         func(*config.Config) {},
 		"MXFP8":        func(c *config.Config) { c.Precision = "mxfp8" },
 		"MTP":          func(c *config.Config) { c.Model.MTPLayers, c.Model.Experts = 1, 8 },
@@ -127,9 +127,9 @@ func TestTrafficBetweenHosts(t *testing.T) {
 		"FSDP":         func(c *config.Config) { c.FSDP = true },
 		"FSDP, passes": func(c *config.Config) { c.FSDP, c.MicroBatch = true, 1 },
 		"FSDP, MTP":    func(c *config.Config) { c.FSDP, c.Model.MTPLayers, c.Model.Experts, c.Precision = true, 1, 8, "mxfp8" },
-	} {
+	}, "BF16", "FSDP, MTP") {
 		places := [][2]int{{2, 1}, {2, 2}, {4, 2}}
-		if name != "BF16" && name != "FSDP, MTP" && !allLayouts() {
+		if !allLayouts() {
 			places = places[1:2]
 		}
 		for _, on := range places {
@@ -164,7 +164,7 @@ func TestTrafficBetweenHosts(t *testing.T) {
 // Ranks that share sequences on one host add nothing to what hosts exchange. On several, they send
 // parts of sequences and sums.
 func TestTrafficOfSharedSequencesBetweenHosts(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, c := range some(map[string]struct {
 		hosts, each int
 		change      func(*config.Config)
 	}{
@@ -181,7 +181,7 @@ func TestTrafficOfSharedSequencesBetweenHosts(t *testing.T) {
 		"stages over hosts":   {4, 1, func(c *config.Config) { c.PP, c.CP = 2, 2 }},
 		"experts over hosts":  {2, 2, func(c *config.Config) { c.CP, c.EP, c.Model.DenseLayers, c.Model.ForceBalance = 4, 2, 1, true }},
 		"experts":             {2, 2, func(c *config.Config) { c.CP, c.EP, c.Model.DenseLayers, c.Model.ForceBalance = 2, 1, 1, true }},
-	} {
+	}, "cp, tp, FSDP", "cp over hosts, FSDP", "experts over hosts") {
 		t.Run(name, func(t *testing.T) {
 			const steps = 1
 			cfg, moved, sent := movedBySteps(t, c.hosts, c.each, steps, func(cfg *config.Config) {
@@ -220,7 +220,7 @@ func checkSent(t *testing.T, sent, counted float64) {
 // What stages send to other hosts can be counted: messages and short vectors, and what the ranks of
 // a stage on several hosts sum.
 func TestTrafficOfStagesBetweenHosts(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, c := range some(map[string]struct {
 		hosts, each int
 		change      func(*config.Config)
 	}{
@@ -231,7 +231,7 @@ func TestTrafficOfStagesBetweenHosts(t *testing.T) {
 		"two per rank":        {2, 1, func(c *config.Config) { c.PP, c.PPSchedule, c.Model.Layers = 2, "ZBVZeroBubble", 4 }},
 		"four hosts":          {4, 1, func(c *config.Config) { c.PP, c.Model.Layers = 4, 4 }},
 		"stages on hosts":     {4, 1, func(c *config.Config) { c.PP, c.Model.DenseLayers = 2, c.Model.Layers }},
-	} {
+	}, "replicas", "MTP apart", "two per rank") {
 		t.Run(name, func(t *testing.T) {
 			const steps = 1
 			cfg, moved, sent := movedBySteps(t, c.hosts, c.each, steps, func(cfg *config.Config) {
@@ -259,7 +259,7 @@ func TestTrafficOfStagesBetweenHosts(t *testing.T) {
 // Replicas of experts on several hosts send the rows that others multiply, and the weights that
 // they update. Experts have equally many rows here, as in the count.
 func TestTrafficOfReplicasBetweenHosts(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, c := range some(map[string]struct {
 		hosts, each int
 		change      func(*config.Config)
 	}{
@@ -270,7 +270,7 @@ func TestTrafficOfReplicasBetweenHosts(t *testing.T) {
 		"groups of two ranks":  {4, 2, func(c *config.Config) { c.EP = 2 }},
 		"groups of two hosts":  {4, 2, func(c *config.Config) { c.EP = 4 }},
 		"stages with replicas": {4, 1, func(c *config.Config) { c.PP, c.EP, c.PPMicrobatches = 2, 1, 4 }},
-	} {
+	}, "MXFP8, passes", "groups of two hosts", "stages with replicas") {
 		t.Run(name, func(t *testing.T) {
 			const steps = 1
 			cfg, _, sent := movedBySteps(t, c.hosts, c.each, steps, func(cfg *config.Config) {
