@@ -4,6 +4,7 @@ package reference
 // by the names of their ports, forward and backward.
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -185,5 +186,27 @@ func (g *golden) coarse(near func(kind, name string, got, want Tensor, bar float
 		for _, name := range m.Params {
 			near("coarse", m.Path+": "+name, params[name], g.gradients[name], 1e-12)
 		}
+	}
+}
+
+// A tied weight has the gradients of both its uses.
+func TestTiedWeights(t *testing.T) {
+	g := openGolden(t, "qwen3_moe_tiny")
+	both := &Chain{Config: g.config, Losses: map[string]float64{"loss": 1}, Call: Call{Batch: g.batch, Choices: g.choices, Param: func(name string) (Tensor, error) {
+		return g.weight(strings.Replace(name, "lm_head", "model.embed_tokens", 1))
+	}}}
+	tied := *both
+	c := *g.config
+	c.Tied = true
+	tied.Config, tied.Call.Param = &c, g.weight
+	if err := errors.Join(both.Run(), tied.Run()); err != nil {
+		t.Fatal(err)
+	}
+	want := both.Gradients["model.embed_tokens.weight"].Data
+	for i, v := range both.Gradients["lm_head.weight"].Data {
+		want[i] += v
+	}
+	if d := distance(tied.Gradients["model.embed_tokens.weight"].Data, want); !(d < 1e-12) || tied.Gradients["lm_head.weight"].Data != nil {
+		t.Errorf("the gradient is off by %.2g", d)
 	}
 }
