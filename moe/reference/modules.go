@@ -112,8 +112,8 @@ func (l *list) linear(path string, out, in int, bias bool) {
 	}
 }
 
-// Modules returns the modules in the order of the forward pass, each before those inside it. It also
-// notes the dimensions of their parameters: calls must not run at the same time.
+// Modules returns the modules in the order of the forward pass, each before those inside it. It
+// also notes the dimensions of their parameters: calls must not run at the same time.
 func (c *Config) Modules() []*Module {
 	l := &list{config: c, layer: -1}
 	embedding := l.add(Embedding, "model.embed_tokens")
