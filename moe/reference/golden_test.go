@@ -4,6 +4,7 @@ package reference
 // by the names of their ports, forward and backward.
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -30,6 +31,7 @@ type golden struct {
 	edit      func(c *Call)
 }
 
+// openGolden opens a folder and runs its model.
 func openGolden(t testing.TB, name string) *golden {
 	t.Helper()
 	g := &golden{t: t, files: map[string]*safetensors.File{}, values: map[string]Tensor{}, gradients: map[string]Tensor{}, choices: map[string]Tensor{}}
@@ -49,20 +51,23 @@ func openGolden(t testing.TB, name string) *golden {
 	}
 	info, _ := g.files["activations"].Info("input_ids")
 	g.batch = &Batch{Batch: info.Shape[0], Seq: info.Shape[1], IDs: g.ints("input_ids"), Labels: g.ints("target_ids"), LabelsShifted: true}
+	g.train()
 	return g
 }
 
-func (g *golden) tensor(file, name string) (Tensor, error) {
+// tensor returns what a file of the folder has under one of its own names.
+func (g *golden) tensor(file, name string) Tensor {
+	g.t.Helper()
 	values, err := g.files[file].Float32s(name)
 	if err != nil {
-		return Tensor{}, err
+		g.t.Fatal(err)
 	}
 	info, _ := g.files[file].Info(name)
 	x := Tensor{Dims: info.Shape, Data: make([]float64, len(values))}
 	for i, v := range values {
 		x.Data[i] = float64(v)
 	}
-	return x, nil
+	return x
 }
 
 func (g *golden) ints(name string) []int32 {
@@ -71,15 +76,6 @@ func (g *golden) ints(name string) []int32 {
 		g.t.Fatal(err)
 	}
 	return values
-}
-
-// activation returns what the golden folder has under one of its own names.
-func (g *golden) activation(name string) Tensor {
-	x, err := g.tensor("activations", name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return x
 }
 
 // forward runs a module on the values of its input ports.
@@ -112,7 +108,7 @@ func (g *golden) train() {
 	g.values, g.gradients = c.Values, c.Gradients
 }
 
-func (g *golden) weight(name string) (Tensor, error) { return g.tensor("model", name) }
+func (g *golden) weight(name string) (Tensor, error) { return g.tensor("model", name), nil }
 
 // distance is ‖x - y‖ / ‖y‖.
 func distance(x, y []float64) float64 {
@@ -131,7 +127,6 @@ func TestGoldenFolders(t *testing.T) {
 	for _, family := range families {
 		t.Run(family, func(t *testing.T) {
 			g := openGolden(t, family)
-			g.train()
 			worst := map[string]float64{}
 			near := func(kind, name string, got, want Tensor, bar float64) {
 				if len(got.Data) != len(want.Data) {
@@ -146,16 +141,13 @@ func TestGoldenFolders(t *testing.T) {
 			for i := range g.config.Layers {
 				path := fmt.Sprintf("model.layers.%d", i)
 				for ours, theirs := range map[string]string{".self_attn.output": "attention", ".mlp.input": "mlp_in", ".mlp.output": "mlp", ".output": "out"} {
-					near("activations", path+ours, g.values[path+ours], g.activation(fmt.Sprintf("layer%d_%s", i, theirs)), 2e-6)
+					near("activations", path+ours, g.values[path+ours], g.tensor("activations", fmt.Sprintf("layer%d_%s", i, theirs)), 2e-6)
 				}
 			}
-			near("activations", "logits", g.values["lm_head.output"], g.activation("logits"), 2e-6)
-			near("activations", "loss", g.values["loss"], g.activation("loss"), 2e-6)
+			near("activations", "logits", g.values["lm_head.output"], g.tensor("activations", "logits"), 2e-6)
+			near("activations", "loss", g.values["loss"], g.tensor("activations", "loss"), 2e-6)
 			for _, info := range g.files["gradients"].Tensors() {
-				want, err := g.tensor("gradients", info.Name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				want := g.tensor("gradients", info.Name)
 				if !strings.HasSuffix(info.Name, "correction_bias") {
 					near("gradients", info.Name, g.gradients[info.Name], want, 2e-5)
 				}
@@ -185,5 +177,27 @@ func (g *golden) coarse(near func(kind, name string, got, want Tensor, bar float
 		for _, name := range m.Params {
 			near("coarse", m.Path+": "+name, params[name], g.gradients[name], 1e-12)
 		}
+	}
+}
+
+// A tied weight has the gradients of both its uses.
+func TestTiedWeights(t *testing.T) {
+	g := openGolden(t, "qwen3_moe_tiny")
+	both := &Chain{Config: g.config, Losses: map[string]float64{"loss": 1}, Call: Call{Batch: g.batch, Choices: g.choices, Param: func(name string) (Tensor, error) {
+		return g.weight(strings.Replace(name, "lm_head", "model.embed_tokens", 1))
+	}}}
+	tied := *both
+	c := *g.config
+	c.Tied = true
+	tied.Config, tied.Call.Param = &c, g.weight
+	if err := errors.Join(both.Run(), tied.Run()); err != nil {
+		t.Fatal(err)
+	}
+	want := both.Gradients["model.embed_tokens.weight"].Data
+	for i, v := range both.Gradients["lm_head.weight"].Data {
+		want[i] += v
+	}
+	if d := distance(tied.Gradients["model.embed_tokens.weight"].Data, want); !(d < 1e-12) || tied.Gradients["lm_head.weight"].Data != nil {
+		t.Errorf("the gradient is off by %.2g", d)
 	}
 }

@@ -4,11 +4,7 @@ import "strings"
 
 // head is the loss of hidden states: of norm(x)·wᵀ.
 func (f *formula) head(x *node) *node {
-	name := "lm_head.weight"
-	if f.Tied {
-		name = "model.embed_tokens.weight"
-	}
-	return f.loss(f.linear(f.norm("model.norm", x), f.param(name), nil))
+	return f.loss(f.project("lm_head", f.norm("model.norm", x)))
 }
 
 // loss is the cross-entropy -Σ w·log softmax(logits)[target], in FP32. w is 1 over the number of

@@ -112,7 +112,8 @@ func (l *list) linear(path string, out, in int, bias bool) {
 	}
 }
 
-// Modules returns the modules in the order of the forward pass, each before those inside it.
+// Modules returns the modules in the order of the forward pass, each before those inside it. It
+// also notes the dimensions of their parameters: calls must not run at the same time.
 func (c *Config) Modules() []*Module {
 	l := &list{config: c, layer: -1}
 	embedding := l.add(Embedding, "model.embed_tokens")
@@ -141,6 +142,7 @@ func (c *Config) Modules() []*Module {
 		l.link(output("model.norm"), input("lm_head"))
 		if l.linear("lm_head", c.Vocab, c.Hidden, false); c.Tied {
 			l.modules[len(l.modules)-1].Params = []string{"model.embed_tokens.weight"}
+			delete(c.params, "lm_head.weight")
 		}
 		l.loss("loss", "lm_head")
 	})

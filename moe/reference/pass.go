@@ -174,6 +174,9 @@ func (f *formula) store(n *node, name string, number uint64) {
 
 // param returns a parameter as [out, in], or [1, n] if it is a vector.
 func (f *formula) param(name string) *node {
+	if f.Tied && name == "lm_head.weight" {
+		name = "model.embed_tokens.weight"
+	}
 	if n, ok := f.params[name]; ok {
 		return n
 	}

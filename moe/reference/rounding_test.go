@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,6 @@ func TestRounding(t *testing.T) {
 // The ways of rounding move a module by what the format costs, and differ.
 func TestFloors(t *testing.T) {
 	g := openGolden(t, "deepseek_v3_tiny")
-	g.train()
 	core := g.module("model.layers.1.self_attn.core")
 	for _, p := range core.Inputs {
 		BF16.roundAll(g.values[p.Name].Data)
@@ -50,7 +50,6 @@ func TestFloors(t *testing.T) {
 // A module on some of its tokens or sequences gives the rows that it gives on all.
 func TestSelectedRows(t *testing.T) {
 	g := openGolden(t, "qwen3_moe_tiny")
-	g.train()
 	for path, rows := range map[string][2]int{"model.layers.1.mlp.experts": {5, 9}, "model.layers.1.self_attn": {48, 96}} {
 		m := g.module(path)
 		g.edit = nil
@@ -64,18 +63,12 @@ func TestSelectedRows(t *testing.T) {
 }
 
 func (g *golden) module(path string) *Module {
-	for _, m := range g.config.Modules() {
-		if m.Path == path {
-			return m
-		}
-	}
-	g.t.Fatalf("no module %s", path)
-	return nil
+	all := g.config.Modules()
+	return all[slices.IndexFunc(all, func(m *Module) bool { return m.Path == path })]
 }
 
 func TestWrongInputs(t *testing.T) {
 	g := openGolden(t, "deepseek_v3_tiny")
-	g.train()
 	for name, edit := range map[string]func(c *Call){
 		"expected 64 for each": func(c *Call) { c.In[0].Data = c.In[0].Data[:96*32] },
 		"1 inputs: expected 2": func(c *Call) { c.In = c.In[:1] },
