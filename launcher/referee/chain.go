@@ -37,8 +37,8 @@ func (j *judge) chain(r step.Repeat, way reference.Rounding, lossGradient float6
 	return c, c.Run()
 }
 
-// chainBound is wholeBound for gradients that are compared end to end: their rounding is that of all
-// layers, and one flipped choice changes more than rounding does.
+// chainBound is wholeBound for gradients that are compared end to end: their rounding is that of
+// all layers, and one flipped choice changes more than rounding does.
 const chainBound = 4
 
 // endToEnd judges the gradients that no module could, by passes through the whole model.

@@ -28,8 +28,8 @@ type Comparison struct {
 	Strain     float64 `json:"strain"`     // that statistic by its threshold: above 1 is wrong
 	Resolution float64 `json:"resolution"` // the smallest relative error that would have been seen
 
-	// The tensor is Factor times the reference by least squares; that of the roundings is within 1 ±
-	// FactorFloor. Rest is the error that remains. Scaled says that the factor explains the error.
+	// The tensor is Factor times the reference by least squares. That of the roundings is within
+	// FactorFloor of 1. Rest is the error that remains. Scaled: the factor explains the error.
 	Factor      float64 `json:"factor"`
 	FactorFloor float64 `json:"factor_floor"`
 	Rest        float64 `json:"rest"`

@@ -65,9 +65,9 @@ func (j *judge) rescale(all []*Comparison, common float64) {
 	}
 }
 
-// settleLoss judges the factor of the loss's gradient together with that of all weights. A loss that
-// is a mean over the targets of each rank goes with gradients that are averaged over ranks, and a
-// loss by the number of micro-batches with a sum over these.
+// settleLoss judges the factor of the loss's gradient together with that of all weights. A loss
+// that is a mean over the targets of each rank goes with gradients that are averaged over ranks,
+// and a loss by the number of micro-batches with a sum over these.
 func (j *judge) settleLoss(common float64, count int) {
 	var loss []*Comparison
 	factor := 1.0

@@ -11,7 +11,7 @@ import (
 )
 
 // From wrong comparisons to findings: one per module and pass, in the order of the forward pass.
-// Gradients of weights of which the same can be said are one finding.
+// Gradients of weights that are wrong in the same way are one finding.
 
 // conclude turns wrong lines into findings, and sets the verdict.
 func (j *judge) conclude() {

@@ -155,8 +155,8 @@ func (j *judge) layerHasGradients(name string) bool {
 	return slices.ContainsFunc(j.folder.Names(step.Gradients), func(other string) bool { return strings.HasPrefix(other, prefix) })
 }
 
-// describeGradient says what a wrong gradient is, as far as its parts and the weights tell: parts of
-// ranks or micro-batches, weight decay, or the gradient of another parameter.
+// describeGradient says what a wrong gradient is, as far as its parts and the weights tell: parts
+// of ranks or micro-batches, weight decay, or the gradient of another parameter.
 func (j *judge) describeGradient(name string, s *gradientSum, c *Comparison) (string, error) {
 	v, err := j.folder.Gradient(name)
 	if err != nil || len(v.Data) != len(s.parts[0].Values) {

@@ -9,6 +9,7 @@ import (
 // Verdict is what the referee says of a module, or of the step.
 type Verdict string
 
+// The verdicts. CannotTell: something that was given could not be judged.
 const (
 	Right      Verdict = "right"
 	Wrong      Verdict = "wrong"

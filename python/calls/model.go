@@ -66,8 +66,8 @@ func Schedule(name string, ranks, stagesPerRank, microbatches int) (text []byte,
 	return text, err
 }
 
-// Check judges the training step in a folder, as "launcher check FOLDER" does, and returns the report
-// as JSON.
+// Check judges the training step in a folder, as "launcher check FOLDER" does, and returns the
+// report as JSON.
 func Check(path string) (text []byte, err error) {
 	err = guarded(func() error {
 		report, err := referee.Judge(path, referee.Options{})
