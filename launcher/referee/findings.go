@@ -169,6 +169,8 @@ func (j *judge) say(c *Comparison, line *ModuleLine) string {
 // percent writes a relative error.
 func percent(x float64) string {
 	switch {
+	case x == 0:
+		return "0"
 	case !(x < 1e4):
 		return "more than 10,000 times"
 	case x >= 2:

@@ -290,7 +290,9 @@ func (j *judge) introduce() {
 		}
 	}
 	for _, s := range f.Info.Silent {
-		r.Missing = append(r.Missing, s+" (its hooks never ran)")
+		if j.byPath[s] != nil { // others are containers, or parts that need no judgment
+			r.Missing = append(r.Missing, s+" (its hooks never ran)")
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func (p *Printer) finding(number int, f *Finding) {
 	for _, says := range f.Says {
 		p.paragraph("    ", "%s", says)
 	}
-	if n := len(f.Names); n > len(f.Says) && n > 1 {
+	if n := len(f.Names); n > len(f.Says) && n > 3 {
 		p.paragraph("    ", "tensors: %s%s", strings.Join(f.Names[:min(3, n)], ", "), more(n-3))
 	}
 	if len(f.Tokens) > 0 {
