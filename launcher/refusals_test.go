@@ -34,7 +34,7 @@ var nines = strings.Repeat("9", 100_000)
 // jobRefusals are about the world of a job.
 var jobRefusals = []refusal{
 	{"-np 1000 train", "-np is 1000: give 1 or more ranks, at most 256"},
-	{"-np " + nines + " train", "must be a whole number, 1 or more"},
+	{"-np " + nines + " train", "value out of range"},
 	{"train --ranks threads", `--ranks is "threads": use goroutine or process`},
 	{"train --ranks process --bind-to socket", `--bind-to is "socket": use none or core`},
 	{"train --tag-output", "add --ranks process"},
@@ -116,7 +116,7 @@ var modelRefusals = []refusal{
 	{"convert --from empty --to x", "empty holds no weights ... config.json"},
 	{"train --init-from nowhere --out x", "init_from:  ... nowhere ... expected the folder of a run"},
 	{"inspect none --html", "none ... give the folder of a run"},
-	{"inspect debug --out x", "add --html"},
+	{"inspect debug --schedule", "as in --pp 4"},
 }
 
 // benchRefusals are about comparisons and benchmarks.

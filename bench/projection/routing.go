@@ -1,10 +1,9 @@
 package projection
 
 // The number of ranks and nodes that a token's choices reach: closed forms for forced and for
-// uniform routing, or measurements of a run of the engine.
+// uniform routing.
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -13,12 +12,11 @@ const (
 	RoundRobin = "round_robin" // token i chooses experts k·i to k·i+k-1, as in runs with forced balance
 	// distinct experts, all equally likely, within the group limit if the model has one
 	Uniform = "uniform"
-	FromRun = "measured" // from a run of the engine
-	Natural = "natural"  // uniform, with a named imbalance
+	Natural = "natural" // uniform, with a named imbalance
 )
 
 // Routings lists the modes.
-func Routings() []string { return []string{RoundRobin, Uniform, FromRun, Natural} }
+func Routings() []string { return []string{RoundRobin, Uniform, Natural} }
 
 // Spread is the distribution of the copies of a token.
 type Spread struct {
@@ -89,18 +87,11 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 	switch r.Routing {
 	case RoundRobin:
 		s.Ranks, s.RemoteNodes = roundRobinSpread(m.Experts, m.TopK, each, each*inNode, ep, nodes)
-	case Uniform, FromRun, Natural:
+	case Uniform, Natural:
 		s.Ranks = DistinctLimited(ep, each, m.TopK, m.Groups, m.TopKGroups)
 		// By symmetry the token's own node is as likely as any other.
 		visited := DistinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
 		s.RemoteNodes = visited * float64(nodes-1) / float64(nodes)
-		if r.Routing == FromRun {
-			if r.Ratios == nil {
-				return s, fmt.Errorf("routing %s needs ratios that a run has measured: give --ratios FILE", FromRun)
-			}
-			s.Ranks = clamp(s.Ranks*r.Ratios.DistinctOverUniform, 1, float64(min(ep, m.TopK)))
-			s.RemoteNodes = clamp(s.RemoteNodes*r.Ratios.DistinctOverUniform, 0, float64(nodes-1))
-		}
 	default:
 		return s, oneOf("routing", r.Routing, Routings())
 	}
@@ -109,11 +100,8 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 
 // imbalance returns the load of the fullest rank over the mean.
 func (r Run) imbalance() float64 {
-	switch {
-	case r.Routing == Natural:
+	if r.Routing == Natural {
 		return r.Imbalance
-	case r.Routing == FromRun && r.Ratios != nil:
-		return max(1, r.Ratios.RankImbalance)
 	}
 	return 1
 }
@@ -140,7 +128,5 @@ func gcd(a, b int) int {
 	}
 	return a
 }
-
-func clamp(v, low, high float64) float64 { return min(max(v, low), high) }
 
 func positive(v float64) bool { return v > 0 && !math.IsInf(v, 0) }

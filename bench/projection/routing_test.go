@@ -67,18 +67,3 @@ func TestRoundRobin(t *testing.T) {
 		}
 	}
 }
-
-// A run's own routing changes what moves and what waits.
-func TestMeasuredRouting(t *testing.T) {
-	r := Target()
-	r.Exchange, r.Routing = "dedup", Uniform
-	uniform := costOf(t, round(), r)
-	r.Routing, r.Ratios = FromRun, &Routed{RankImbalance: 1, DistinctOverUniform: 1}
-	if c := costOf(t, round(), r); c != uniform {
-		t.Errorf("measured as uniform: %v, uniform: %v", c, uniform)
-	}
-	r.Ratios = &Routed{RankImbalance: 1.3, DistinctOverUniform: 0.9}
-	if c := costOf(t, round(), r); math.Abs(c[AllToAll]/uniform[AllToAll]-0.9) > 1e-9 || r.imbalance() != 1.3 {
-		t.Errorf("nine tenths of the ranks: the exchange takes %.4f, with uniform routing %.4f", c[AllToAll], uniform[AllToAll])
-	}
-}

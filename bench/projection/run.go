@@ -48,16 +48,6 @@ type Run struct {
 
 	Hardware *Hardware `json:"-"` // replaces the named GPU
 	Shape    *Model    `json:"-"` // replaces the named model
-	Ratios   *Routed   `json:"ratios,omitempty"`
-}
-
-// Routed is the routing that a run of the engine measured.
-type Routed struct {
-	// most loaded rank over the mean, averaged over layers and passes
-	RankImbalance float64 `json:"rank_imbalance"`
-	// distinct ranks per token over those of uniform routing in the same layout
-	DistinctOverUniform float64 `json:"distinct_over_uniform"`
-	Origin              string  `json:"origin"`
 }
 
 // Target is the recipe of the published 651 tokens/s: DeepSeek-V3 671B on 256 B200.

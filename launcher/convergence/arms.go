@@ -48,7 +48,7 @@ var shortWords = map[string][]string{
 
 // common are the settings that arms have in common, because losses could not be compared otherwise.
 var common = strings.Fields("flavor steps seq seed init_from out data data_field data_rules tokenizer end_token " +
-	"model.vocab eval_sequences eval_every eval_tasks record_every log_every precision recipe")
+	"model.vocab eval_sequences eval_every record_every log_every precision recipe")
 
 // assignment is a word with a setting and its value, both fit for the name of a folder.
 var assignment = regexp.MustCompile(`^([a-z][a-z0-9._-]*)=([A-Za-z0-9.-][A-Za-z0-9._:|-]{0,63})$`)

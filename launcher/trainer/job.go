@@ -24,7 +24,6 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
-	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/trainer/events"
@@ -70,9 +69,6 @@ type Job struct {
 
 	Settings []Setting // beyond the configuration, that must be the same on all ranks
 
-	// Routing, if not nil, creates the meter of each rank's routing.
-	Routing func(of events.Routing) (events.RoutingMeter, error)
-
 	// corrupt, if not nil, is called on every rank before and after each computation of a step's
 	// gradients: tests use it to corrupt memory.
 	corrupt func(r *rank, computed bool)
@@ -84,7 +80,6 @@ type Job struct {
 	data    *datasets.Data
 	train   datasets.Stream
 	heldOut datasets.Stream
-	tasks   []tasks.Loaded // to run at each evaluation
 
 	tokenizer     datasets.Tokenizer
 	tokenizerFile []byte  // the run's copy; nil: the name is enough
@@ -185,9 +180,6 @@ func (j *Job) read(folder string) error {
 		if j.separator, err = datasets.Separator(j.tokenizer); err != nil {
 			return fmt.Errorf("document_mask: %w", err)
 		}
-	}
-	if err := j.readTasks(); err != nil {
-		return fmt.Errorf("eval_tasks: %w", err)
 	}
 	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, dataOptions(j.cfg)); err != nil {
 		return err

@@ -119,9 +119,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.Data.Routes = r.routes.pass
 	r.guards = newGuards(r)
-	if err := r.addObservers(); err != nil {
-		return nil, err
-	}
+	r.addObservers()
 	if err := r.addTasks(); err != nil {
 		return nil, err
 	}
@@ -173,7 +171,7 @@ func newModel(cfg config.Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, er
 }
 
 // addObservers creates the observers of steps.
-func (r *rank) addObservers() (err error) {
+func (r *rank) addObservers() {
 	w, j := &r.watch, r.job
 	w.Tracer = observe.NewTracer(j.Trace, j.cfg, r.links, r.Pipe, r.alarms)
 	w.Profiler = observe.NewProfiler(w.Tracer.Now, r.links.Met)
@@ -183,12 +181,6 @@ func (r *rank) addObservers() (err error) {
 		Comm: r.comm, Peers: r.mesh.World, Ex: r.ex, State: r.TrainState, Alarms: r.alarms,
 		Operands: w.Operands, Profiler: w.Profiler, Rates: w.Rates,
 	}
-	of := events.Routing{Layers: r.Balancer.Layers, Ranks: r.mesh.World.Size(), Cores: j.cores, Separator: -1}
-	if end := j.tokenizer.Encode([]byte{0}); len(end) == 1 {
-		of.Separator = end[0]
-	}
-	w.Routing, err = observe.NewRoutingObserver(j.Routing, of, r.TrainState)
-	return err
 }
 
 // addTasks creates the work between steps. It is collective.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -247,14 +248,23 @@ func (s setup) stages() []moe.Stage {
 	return all
 }
 
-// layout returns the stages that a layout in Megatron's notation describes.
-func layout(t *testing.T, cfg moe.Config, text string) []moe.Stage {
+// layout returns the stages that letters describe: E is the embedding, t a layer, m the MTP module,
+// L the head, and | begins the next stage.
+func layout(t *testing.T, cfg moe.Config, text string) (all []moe.Stage) {
 	t.Helper()
-	stages, err := cfg.ParseStages(text)
-	if err != nil {
-		t.Fatal(err)
+	at := 0
+	for part := range strings.SplitSeq(text, "|") {
+		layers := strings.Count(part, "t")
+		all = append(all, moe.Stage{
+			First: at, End: at + layers,
+			Embed: strings.Contains(part, "E"), MTP: strings.Contains(part, "m"), Predict: strings.Contains(part, "L"),
+		})
+		at += layers
 	}
-	return stages
+	if at != cfg.Layers {
+		t.Fatalf("%q has %d layers, want %d", text, at, cfg.Layers)
+	}
+	return all
 }
 
 // run makes a step on all ranks.

@@ -86,13 +86,6 @@ func (s *TrainState) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	return s.Model.Eval(ex, b)
 }
 
-// Observe calls f with the activations of later passes: see [moe.Model.Observe].
-func (s *TrainState) Observe(f func(name string, t tensor.Tensor)) {
-	for _, m := range s.Models() {
-		m.Observe(f)
-	}
-}
-
 // Pieces lists everything that this rank saves, with its seals if the state has any. Of the ranks
 // with the same routers, the first saves the selection biases. Their seals are made here.
 func (s *TrainState) Pieces() (mine []checkpoint.Piece) {

@@ -1,19 +1,23 @@
 package running
 
-// train --init-from: a run that starts from existing weights takes the model from them. Flags and
-// the configuration file may repeat the model's settings but must not contradict them.
+// The settings of a run that may be new. With --init-from it takes the model from those weights:
+// flags and the configuration file may repeat the model's settings but must not contradict them.
+// Otherwise its vocabulary has the size of its tokenizer.
 
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 
-	"spmoe/internal/stricttoml"
+	"spmoe/datasets"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
+	"spmoe/launcher/trainer"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
@@ -23,26 +27,26 @@ import (
 // those weights, or from its own checkpoint once it has one, because the weights may be gone by
 // then.
 func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignment) (config.Config, error) {
-	text = cli.RenameKeys(text)
 	cfg, err := cli.Resolve(from, name, text, given)
 	if err != nil {
 		return cfg, err
 	}
+	explicit, err := cli.Explicit(name, text, given)
+	if err != nil {
+		return cfg, err
+	}
 	if cfg.InitFrom == "" {
-		if err := takeTokenizer(&cfg, text, given); err != nil {
-			return cfg, err
+		// Loading the data reports what is wrong with it.
+		if name, err := datasets.TokenizerOf(cfg.Data); explicit.Tokenizer == "" && err == nil && name != "" {
+			cfg.Tokenizer = name // of a token file
 		}
-		return cfg, fitVocabulary(&cfg, text, given)
+		return cfg, fitVocabulary(&cfg, explicit)
 	}
 	source, model, tokenizer, err := initialModel(cfg)
 	if err != nil {
 		return cfg, fmt.Errorf("init_from: %w", err)
 	}
-	var explicit config.Config
-	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
-		return cfg, cli.Locate(name, err)
-	}
-	if cli.Apply(&explicit, given); explicit.Flavor == "" {
+	if explicit.Flavor == "" {
 		if cfg, err = cli.Resolve(DefaultsOf(model, from), name, text, given); err != nil {
 			return cfg, err
 		}
@@ -102,4 +106,39 @@ func differences(got, want reflect.Value, prefix string) (all []string) {
 		}
 	}
 	return all
+}
+
+// PrintBuiltinText says which text a command without --data reads.
+func PrintBuiltinText(out io.Writer, data []string) {
+	if len(data) == 0 {
+		fmt.Fprintf(out, "text: %s\n", datasets.DescribeBuiltin())
+	}
+}
+
+// vocabularyMultiple is the multiple that a vocabulary size is rounded up to, as in Megatron.
+// Matrices of such sizes multiply fast, and ranks divide them evenly.
+const vocabularyMultiple = 64
+
+// fitVocabulary sets end_token to what the files next to the tokenizer say, and model.vocab to the
+// size of the tokenizer, rounded up, unless they are explicit. The byte tokenizer keeps the
+// flavor's size. A rank that joins late may find only the run's copy of the tokenizer.
+func fitVocabulary(cfg *config.Config, explicit config.Config) error {
+	if cfg.Tokenizer == "" || cfg.Tokenizer == (datasets.Bytes{}).Name() {
+		return nil
+	}
+	t, err := datasets.NewTokenizer(cfg.Tokenizer, cfg.EndToken)
+	if errors.Is(err, fs.ErrNotExist) && cfg.Out != "" {
+		t, err = datasets.RunTokenizer(cfg.Out, cfg.Tokenizer, cfg.EndToken)
+	}
+	if err != nil {
+		return err
+	}
+	if cfg.EndToken = datasets.EndOf(t).Setting; datasets.TakesSpecial(t) {
+		cfg.SpecialTokens = true // of a token file
+	}
+	if explicit.Model.Vocab != 0 {
+		return trainer.Holds(*cfg, t)
+	}
+	cfg.Model.Vocab = (t.VocabSize() + vocabularyMultiple - 1) / vocabularyMultiple * vocabularyMultiple
+	return nil
 }

@@ -1,14 +1,10 @@
 package pipeline
 
-import "slices"
-
 // Formula is what has been published about a schedule, for stages of equal cost, F = I and
-// B = I + W.
+// B = I + W: the most time in which a rank does nothing, and the most passes in flight on a rank.
+// The passes of the interleaved schedules are our count of their lists.
 type Formula struct {
-	Text string // of Idle, in p ranks and the times of one stage
-	// the most time in which a rank does nothing
-	Idle float64
-	// the most passes in flight on a rank; of the interleaved schedules, our count of their lists
+	Idle     float64
 	InFlight int
 }
 
@@ -16,19 +12,19 @@ type Formula struct {
 // a stage is half a rank's layers. DualPipeV's p ranks are PP/2.
 var formulas = map[string]func(p, perRank int, c Costs) Formula{
 	"1F1B": func(p, _ int, c Costs) Formula {
-		return Formula{"(p-1)(F+B)", float64(p-1) * (c.F + c.full()), p}
+		return Formula{float64(p-1) * (c.F + c.full()), p}
 	},
 	"Interleaved1F1B": func(p, v int, c Costs) Formula {
-		return Formula{"(p-1)(F+B)", float64(p-1) * (c.F + c.full()), (v+1)*p - 1}
+		return Formula{float64(p-1) * (c.F + c.full()), (v+1)*p - 1}
 	},
 	"InterleavedZeroBubble": func(p, v int, c Costs) Formula {
-		return Formula{"(p-1)(F+B-2W)", float64(p-1) * (c.F + c.full() - 2*c.W), v * p}
+		return Formula{float64(p-1) * (c.F + c.full() - 2*c.W), v * p}
 	},
 	"ZBVZeroBubble": func(p, _ int, c Costs) Formula {
-		return Formula{"(p-1)F, all of it before or after the rank's own actions", float64(p-1) * c.F, 2 * p}
+		return Formula{float64(p-1) * c.F, 2 * p}
 	},
 	"DualPipeV": func(p, _ int, c Costs) Formula {
-		return Formula{"(p-1)(F&B+B-3W)", float64(p-1) * (c.pair() + c.full() - 3*c.W), 2*p + 1}
+		return Formula{float64(p-1) * (c.pair() + c.full() - 3*c.W), 2*p + 1}
 	},
 }
 
@@ -45,6 +41,3 @@ func (s *Schedule) Formula(c Costs) (f Formula, ok bool) {
 	}
 	return of(p, s.Stages/p, c), true
 }
-
-// MostInFlight returns the most passes in flight of any rank.
-func (t *Timeline) MostInFlight() int { return slices.Max(t.InFlight) }
