@@ -24,11 +24,6 @@ func EveryRank(n int) (ranks []int) {
 	return ranks
 }
 
-// Median returns the lower median.
-func Median(seconds []float64) float64 {
-	return slices.Sorted(slices.Values(seconds))[(len(seconds)-1)/2]
-}
-
 // GatherTexts returns the text of each rank; nil if all are empty. It is collective.
 func GatherTexts(c *collective.Comm, mine string) ([]string, error) {
 	lengths := make([]int64, c.Size())
