@@ -1,13 +1,14 @@
 package datasets
 
-// The built-in corpus, so that a first run needs no download: the handwritten Go source and Newton's
-// Opticks from the Go installation of the environment variable GOROOT or of the go command. If there
-// is none, it is the text inside the program, see package embedded.
+// The built-in corpus, so that a first run needs no download: the handwritten Go source and
+// Newton's Opticks from the Go installation of the environment variable GOROOT or of the go
+// command. If there is none, it is the text inside the program, see package embedded.
 //
 // It has all *.go files under GOROOT/src, except tests, folders named testdata or vendor or hidden
-// from the go command (leading "." or "_"), files marked as generated, and tables (opcodes, character
-// classes, coefficients), recognized by few lower-case letters: see leastLowerCase. Go 1.26 gives 27
-// MB in 3300 documents. Another Go version gives another corpus, with another fingerprint.
+// from the go command (leading "." or "_"), files marked as generated, and tables (opcodes,
+// character classes, coefficients), recognized by few lower-case letters: see leastLowerCase. Go
+// 1.26 gives 27 MB in 3300 documents. Another Go version gives another corpus, with another
+// fingerprint.
 
 import (
 	"bytes"
