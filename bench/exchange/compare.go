@@ -8,26 +8,22 @@ import (
 	"spmoe/bench"
 	"spmoe/collective"
 	"spmoe/collective/ep"
-	"spmoe/tensor"
 )
 
 // OneSidedOverStandard returns the ratio of the round-trip times of the one-sided and the standard
 // exchange, measured in turns. Every rank of c calls it with the same shape: tokens per rank,
 // hidden size, choices per token, total number of experts.
 func OneSidedOverStandard(c *collective.Comm, tokens, hidden, slots, experts int, quick bool) (float64, error) {
-	s := &suite{comm: c, rounds: 15, yield: func(Result) {}, ex: tensor.NewExec()}
-	if c.Shared() {
-		s.ex.Allocator = c.Allocator()
-	}
+	s := newSuite(c, func(Result) {})
 	if quick {
 		s.rounds = 3
 	}
 	sh := shape{tokens, hidden, slots, experts}
-	standard, err := newLayer(s, "standard", sh, experts, ep.Options{})
+	standard, err := newLayer(s, "standard", sh, ep.Options{})
 	if err != nil {
 		return 0, err
 	}
-	oneSided, err := newLayer(s, "onesided", sh, experts, ep.Options{})
+	oneSided, err := newLayer(s, "onesided", sh, ep.Options{})
 	if err != nil {
 		return 0, err
 	}

@@ -23,10 +23,7 @@ func Link(c *collective.Comm, quick bool, yield func(Result)) error {
 	if len(c.Hosts()) < 2 {
 		return errors.New("all ranks are on one host: start them on two or more by mpirun, mpiexec or srun")
 	}
-	s := &suite{comm: c, rounds: 15, yield: yield, ex: tensor.NewExec()}
-	if c.Shared() {
-		s.ex.Allocator = c.Allocator()
-	}
+	s := newSuite(c, yield)
 	sh := shape{2048, 2048, 8, 64}
 	if quick {
 		s.rounds, sh.tokens = 5, 512
@@ -95,26 +92,16 @@ func (s *suite) rate() error {
 // between measures a layer's dispatch. The flat one sends a row per choice. The hierarchical one
 // sends a row per host that a token visits, in BF16 and in MXFP8.
 func (s *suite) between(sh shape) error {
-	n := s.comm.Size()
-	experts := (sh.experts + n - 1) / n * n
-	var layers []*layer
-	for _, by := range []struct {
-		name    string
-		options ep.Options
-	}{{"standard", ep.Options{}}, {"onesided", ep.Options{}}, {"onesided", ep.Options{Dispatch: ep.MXFP8}}} {
-		l, err := newLayer(s, by.name, sh, experts, by.options)
-		if err != nil {
-			return err
-		}
-		layers = append(layers, l)
+	flat, hierarchical, mxfp8, err := s.layers(sh)
+	if err != nil {
+		return err
 	}
-	flat, hierarchical, mxfp8 := layers[0], layers[1], layers[2]
 	times, err := s.turns(1, flat.dispatch, hierarchical.dispatch, mxfp8.dispatchCodes, flat.combine, hierarchical.combine)
 	if err != nil {
 		return err
 	}
 	wrong := hierarchical.differs(flat)
-	visits, remote, err := s.visits(flat, experts)
+	visits, remote, err := s.visits(flat)
 	if err != nil {
 		return err
 	}
@@ -149,9 +136,9 @@ func (s *suite) between(sh shape) error {
 }
 
 // visits counts, over all ranks, the remote hosts that tokens visit, and the choices there.
-func (s *suite) visits(l *layer, experts int) (visits, choices float64, err error) {
+func (s *suite) visits(l *layer) (visits, choices float64, err error) {
 	c := s.comm
-	layout, err := ep.NewLayout(experts, c.Size())
+	layout, err := ep.NewLayout(l.experts, c.Size())
 	if err != nil {
 		return 0, 0, err
 	}
