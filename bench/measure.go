@@ -13,7 +13,7 @@ type Result struct {
 	Name  string  `json:"name"`
 	Shape string  `json:"shape"` // MxNxK of a product, GxMxNxK of G products, otherwise rows x columns
 	Value float64 `json:"value"` // median
-	Unit  string  `json:"unit"`  // GFLOP/s, GB/s or ms
+	Unit  string  `json:"unit"`  // GFLOP/s or GB/s
 	// the machine's limit or a required value, in the same unit, measured in turns with the kernel
 	Limit float64 `json:"limit"`
 	Share float64 `json:"share"` // median of value / limit
