@@ -16,7 +16,7 @@ func FromRatios(f ratios.File, ep int) (*Routed, error) {
 	if !ok {
 		return nil, fmt.Errorf("the ratios hold no routing: measure a run with --record-ratios")
 	}
-	uniform := DistinctLimited(p.Places, f.Model.Experts/p.Places, f.Model.TopK, f.Model.Groups, f.Model.Limit)
+	uniform := distinctLimited(p.Places, f.Model.Experts/p.Places, f.Model.TopK, f.Model.Groups, f.Model.Limit)
 	return &Routed{
 		RankImbalance: max(1, p.Imbalance), DistinctOverUniform: p.Distinct / uniform,
 		Origin: fmt.Sprintf("%s: %d experts, top-%d, %d places, %d steps on %s", f.Model.Name, f.Model.Experts, f.Model.TopK, p.Places, f.Steps, f.Machine.CPU),

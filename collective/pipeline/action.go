@@ -91,8 +91,8 @@ func (s Slot) String() string {
 	return fmt.Sprintf("(%v;%v)%s", s[0], s[1], overlapSuffix)
 }
 
-// ParseSlot is the inverse of String.
-func ParseSlot(text string) (s Slot, err error) {
+// parseSlot is the inverse of String.
+func parseSlot(text string) (s Slot, err error) {
 	if text == "" {
 		return nil, nil
 	}

@@ -108,7 +108,7 @@ func parse(title string, order map[string][]string) (*Schedule, error) {
 			return nil, fmt.Errorf("%d lists without one for rank %d: give ranks 0 to %d", len(order), rank, len(order)-1)
 		}
 		for i, text := range list {
-			slot, err := ParseSlot(text)
+			slot, err := parseSlot(text)
 			if err != nil {
 				return nil, fmt.Errorf("%v: %w", place{rank, i}, err)
 			}

@@ -257,7 +257,7 @@ func TestDeadlock(t *testing.T) {
 // A slot is the same after it was printed and read.
 func TestSlots(t *testing.T) {
 	for _, text := range []string{"", "0F0", "12B34", "3I1", "3W1", "7REDUCE_GRAD", "(0F7;7B3)OVERLAP_F_B"} {
-		s, err := ParseSlot(text)
+		s, err := parseSlot(text)
 		if err != nil || s.String() != text {
 			t.Errorf("%q is read as %v (%v)", text, s, err)
 		}
