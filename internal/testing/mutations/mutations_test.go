@@ -58,7 +58,7 @@ func TestDocumented(t *testing.T) {
 	}
 	_, rows, _ := strings.Cut(string(page), "| mistake | axis | what differs most |\n|---|---|---|\n")
 	rows, _, _ = strings.Cut(rows, "\n\n")
-	for row := range strings.SplitSeq(rows, "\n") {
+	for row := range strings.SplitSeq(strings.TrimSpace(rows), "\n") {
 		if !slices.ContainsFunc(Table, func(m Mutation) bool { return row == fmt.Sprintf("| %s | %s | %s |", m.Text, m.Axis, m.Tensor.Words) }) {
 			t.Errorf("docs/layouts.md has a mistake that no row of the table is: %s", row)
 		}

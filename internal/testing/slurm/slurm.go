@@ -33,8 +33,8 @@ const (
 )
 
 // Start starts Slurm with this machine as the only node, which runs cpus tasks at once, regardless
-// of the number of cores. It skips the test if that is not possible, or unless SPMOE_NEED_HOSTS=1 is
-// set, because it starts daemons and takes time.
+// of the number of cores. It skips the test if that is not possible, or unless SPMOE_NEED_HOSTS=1
+// is set, because it starts daemons and takes time.
 func Start(t testing.TB, cpus int) *Cluster {
 	t.Helper()
 	if !need.Hosts() {
