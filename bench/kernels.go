@@ -34,11 +34,6 @@ func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 			yield(e.measure(s, k))
 		}
 	}
-	if wanted(collectorName) {
-		for _, r := range s.collector(e) {
-			yield(r)
-		}
-	}
 	return ctx.Err()
 }
 

@@ -26,17 +26,17 @@ type Spread struct {
 	RemoteShare float64 // share of those copies that leave the node
 }
 
-// Distinct returns the expected number of groups of size each, of n in total, that k distinct
+// distinctPlaces returns the expected number of groups of size each, of n in total, that k distinct
 // members hit. Drawing without replacement misses a group with probability C(n·each - each, k) /
 // C(n·each, k).
-func Distinct(n, each, k int) float64 { return float64(n) * (1 - missing(n*each, each, k)) }
+func distinctPlaces(n, each, k int) float64 { return float64(n) * (1 - missing(n*each, each, k)) }
 
-// DistinctLimited is the same if the members lie in groups, and only keep of these, equally likely,
+// distinctLimited is the same if the members lie in groups, and only keep of these, equally likely,
 // may be visited. Each of the n places is a whole part of a group, or consists of several whole
 // groups.
-func DistinctLimited(n, each, k, groups, keep int) float64 {
+func distinctLimited(n, each, k, groups, keep int) float64 {
 	if keep >= groups || n*each%groups != 0 {
-		return Distinct(n, each, k)
+		return distinctPlaces(n, each, k)
 	}
 	group := n * each / groups
 	if each <= group { // a place lies within a group
@@ -88,9 +88,9 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 	case RoundRobin:
 		s.Ranks, s.RemoteNodes = roundRobinSpread(m.Experts, m.TopK, each, each*inNode, ep, nodes)
 	case Uniform, Natural:
-		s.Ranks = DistinctLimited(ep, each, m.TopK, m.Groups, m.TopKGroups)
+		s.Ranks = distinctLimited(ep, each, m.TopK, m.Groups, m.TopKGroups)
 		// By symmetry the token's own node is as likely as any other.
-		visited := DistinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
+		visited := distinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
 		s.RemoteNodes = visited * float64(nodes-1) / float64(nodes)
 	default:
 		return s, oneOf("routing", r.Routing, Routings())

@@ -75,7 +75,7 @@ type Config struct {
 	Data      []string `toml:"data" flag:"yes" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
 	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
 
-	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
+	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: as runs before did"`
 
 	DocumentMask bool `toml:"document_mask" group:"run" resume:"meaningful" help:"prevent attention between documents that are packed into one sequence"`
 
@@ -326,7 +326,7 @@ func (c Config) Validate(ranks int) error {
 	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.EndToken, c.DataField, c.ReplayRoutes}, c.Data...) {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
-	must(c.DataRules >= 1, "data_rules is %d: give %d to %d; new runs have the last", c.DataRules, datasets.FirstRules, datasets.NewestRules)
+	must(c.DataRules != 0, "data_rules is 0: give %d or %d; new runs have the last", datasets.TextRules, datasets.NewestRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(slices.Contains(ep.Names(), c.EPExchange), "ep_exchange is %q: use %s", c.EPExchange, strings.Join(ep.Names(), " or "))
 	must(c.EPCapacity == 0 || c.EPExchange == "onesided", "ep_capacity is %v: it needs ep_exchange onesided", c.EPCapacity)
