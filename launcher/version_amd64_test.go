@@ -45,7 +45,7 @@ func TestWriteTiers(t *testing.T) {
 			"why: the best tier found that is not slow here",
 			"avx2 found AVX2, FMA3, F16C",
 			"avx512bf16 in use avx512 and AVX512BF16, fast VDPBF16PS",
-			"amx missing no AMXTILE, AMXBF16, AMXINT8, permission for tile registers",
+			"amx missing no AMXTILE, AMXBF16, permission for tile registers",
 			"matrix products avx512bf16",
 			"quantization avx512 avx512bf16 adds no kernels of its own",
 		}},
@@ -55,7 +55,7 @@ func TestWriteTiers(t *testing.T) {
 			"amx missing no permission for tile registers",
 			"matrix products avx512",
 		}},
-		{"Zen 4", cpu.AVX2, []string{
+		{"Zen 5", cpu.AVX2, []string{
 			"why: SPMOE_CPU names it",
 			"avx2 in use AVX2, FMA3, F16C",
 			"avx512bf16 found avx512 and AVX512BF16, fast VDPBF16PS",

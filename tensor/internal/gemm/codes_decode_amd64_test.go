@@ -55,7 +55,7 @@ func TestDecodingMaps(t *testing.T) {
 func TestNotesExact(t *testing.T) {
 	memory := []uint8{1, 255} // a code that is not zero, and its scale
 	o := operand{View: strided(unsafe.Pointer(&memory[0]), 1, 1, 1, 1), scales: strided(unsafe.Pointer(&memory[1]), 1, 1, 1, 1)}
-	for _, l := range []*lookup{tables(format.E4M3), tables(format.E5M2), int8Lookup()} {
+	for _, l := range []*lookup{tables(format.E4M3), tables(format.E5M2), decodersAVX2[format.INT8]()} {
 		o.lookup = l
 		for scale := range 256 {
 			for _, at := range []int{0, 7, 8, 63} {

@@ -207,23 +207,18 @@ func checkEqualsBF16(t *testing.T, a, b scaledMatrix, aT, bT bool) {
 	})
 }
 
-// Each tier gives the bits that it gives for operands decoded to BF16, unless it multiplies
-// integers.
+// Each tier gives the bits that it gives for operands decoded to BF16.
 func TestScaledEqualsBF16(t *testing.T) {
 	var s Scratch
 	eachScaled(t, func(t *testing.T, m, n int, a, b scaledMatrix, r *rand.Rand) {
-		// INT8, and scales in another order than codes, are decoded row by row first.
+		// Codes whose scales have another order are decoded row by row first.
 		inOrder := func(m Scaled) bool {
-			along, across := m.Codes.rowMajor() && m.Scales.rowMajor(), m.Codes.RowStride == 1 && m.Scales.RowStride == 1
-			return m.Element != format.INT8 && (along || across)
+			return m.Codes.rowMajor() && m.Scales.rowMajor() || m.Codes.RowStride == 1 && m.Scales.RowStride == 1
 		}
 		asStored := inOrder(a.Scaled) && inOrder(b.Scaled)
 		x, y := a.bf16(asStored && !a.Codes.rowMajor()), b.bf16(asStored && !b.Codes.rowMajor()).transposed()
 		initial := results(r, m, n)
 		eachTier(t, func(t *testing.T, ks *kernels) {
-			if ks.peakInt8 != nil && a.Element == format.INT8 && b.Element == format.INT8 && a.Codes.Cols%format.MXBlock == 0 {
-				return
-			}
 			for _, accumulate := range []bool{false, true} {
 				want, got := initial.clone(), initial.clone()
 				ks.bf16(&s, want.View, x, y, mode{add: accumulate})
@@ -243,7 +238,7 @@ func TestScaledEqualsBF16(t *testing.T) {
 func TestEveryCodeAndScale(t *testing.T) {
 	one := map[*format.Element]uint8{format.E4M3: 0x38, format.E5M2: 0x3c, format.INT8: 0x40}
 	for l := range 8 {
-		// MXINT8 also in a ragged block, which is decoded.
+		// The last format also in a ragged block.
 		f, transposed, k := formats[min(l/2, 2)], l%2 == 1, format.MXBlock-l/6
 		t.Run(fmt.Sprintf("%v,%v,%d", f, transposed, k), func(t *testing.T) {
 			const columns = 34 // for all codes, and for groups of columns with some left over
