@@ -198,7 +198,7 @@ func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	switch {
-	case kernels == quant.Tiles && tilesSupport(q.element, q.x.DType()):
+	case kernels == quant.Tiles && tilesSupport(q.element):
 		q.quantizeTiles(ex, at)
 	case kernels >= quant.Strips && stripsSupport(q.element, q.x.DType()):
 		q.quantizeStrips(ex, at)

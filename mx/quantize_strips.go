@@ -14,16 +14,12 @@ import (
 
 // stripsSupport says whether the kernels support an element format.
 func stripsSupport(e *format.Element, dtype tensor.DType) bool {
-	return dtype == tensor.BF16 && (e == format.E4M3 || e == format.E5M2 || e == format.INT8)
+	return dtype == tensor.BF16 && (e == format.E4M3 || e == format.E5M2)
 }
 
 // stripFormat returns the format for the kernels.
 func (q *quantizer) stripFormat() quant.Format {
-	e := q.element
-	if e.IsInteger() {
-		return quant.IntegerFormat(e.Largest())
-	}
-	return quant.MinifloatFormat(e.Mantissa(), e.Largest())
+	return quant.MinifloatFormat(q.element.Mantissa(), q.element.Largest())
 }
 
 // stripScratch is memory for the strips of a panel. The arena aligns it.
