@@ -37,13 +37,12 @@ func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 	}
 	p := g.newPanel(ex)
 	if ex.Dry() {
-		p.newScaleChooser(ex)
 		return
 	}
 	for at := range g.t.rowsOfBlocks(g.x.Rows, lo, hi) {
 		for col := 0; col < g.x.Cols; col += p.most {
 			p.load(at, col)
-			p.quantize(ex)
+			p.quantize()
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (g quantizeArgs) newPanel(ex *tensor.Exec) panel {
 	p.height, p.width = g.t.BlockShape()
 	p.at.group = -1
 	p.stored = stored(g.t.Codes)
-	if p.nvfp4 = g.t.Format.isNVFP4() && !g.t.Format.FourOverSix; p.nvfp4 {
+	if p.nvfp4 = g.t.Format.isNVFP4(); p.nvfp4 {
 		p.scales = stored(g.t.Scales)
 	}
 	p.run = 1
@@ -117,12 +117,12 @@ func (p *panel) padded(r int) []float32 { return p.values[r*p.stride:][:p.stride
 func (p *panel) blocks() int { return ceilDiv(p.cols, p.width) }
 
 // quantize quantizes the panel.
-func (p *panel) quantize(ex *tensor.Exec) {
+func (p *panel) quantize() {
 	if p.quantizeNVFP4() {
 		return
 	}
 	p.findAmax()
-	p.setScales(ex)
+	p.setScales()
 	p.encode()
 }
 
@@ -172,18 +172,12 @@ func largest(magnitudes []float32) float32 {
 }
 
 // setScales chooses the scales of the blocks and sets the factors of the columns.
-func (p *panel) setScales(ex *tensor.Exec) {
+func (p *panel) setScales() {
 	encode, first := p.encodeScale, p.col/p.width
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	chooser := p.newScaleChooser(ex)
 	p.odd = false
 	for b, amax := range p.amax[:p.blocks()] {
 		s, factor := p.scale(amax, encode)
 		p.odd = p.odd || p.damaged(amax)
-		if p.t.Format.FourOverSix && amax-amax == 0 {
-			s.code, factor = chooser.choose(b, amax)
-		}
 		p.t.setScale(p.at.block, first+b, s)
 		factors := p.factors[b*p.width/p.run : min((b+1)*p.width, p.stride)/p.run]
 		for i := range factors {

@@ -284,8 +284,15 @@ func Resolve(from Defaults, name string, text []byte, given []Assignment) (confi
 // oldExchange is the key ep of earlier versions, which was the exchange's name. It is a number now.
 var oldExchange = regexp.MustCompile(`(?m)^ep( *= *['"])`)
 
-// oldSum is the key fp8.accumulate of earlier versions, with its default.
-var oldSum = regexp.MustCompile(`(?m)^accumulate *= *['"]fp32['"]$`)
+// oldDefaults are the keys fp8.accumulate and nvfp4.four_over_six of earlier versions, with their
+// defaults.
+var oldDefaults = regexp.MustCompile(`(?m)^(accumulate *= *['"]fp32['"]|four_over_six *= *false)$`)
+
+// goneKeys says what to do about keys of earlier versions that had another value.
+var goneKeys = map[string]string{
+	"fp8.accumulate":      "the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
+	"nvfp4.four_over_six": "blocks have one scale now, as in Transformer Engine: remove the line, which gives other bits",
+}
 
 // oldNVFP4Sum is the key nvfp4.sum of earlier versions, which is sum now. Exact sums were those of
 // precision nvfp4 only.
@@ -297,7 +304,7 @@ var (
 // RenameKeys gives keys of earlier versions their present names, and blanks lines that say what is
 // always so now.
 func RenameKeys(text []byte) []byte {
-	text = oldSum.ReplaceAll(oldExchange.ReplaceAll(text, []byte("ep_exchange$1")), nil)
+	text = oldDefaults.ReplaceAll(oldExchange.ReplaceAll(text, []byte("ep_exchange$1")), nil)
 	if m := oldNVFP4Sum.FindSubmatch(text); m != nil {
 		exact := string(m[2]) == mx.SumExact.String()
 		text = oldNVFP4Sum.ReplaceAll(text, []byte("$1"))
@@ -324,9 +331,8 @@ func checkWords(cfg config.Config) (err error) {
 // Locate adds the file name, line and column to an error in a config file.
 func Locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
-		if unknown.Key == "fp8.accumulate" {
-			return fmt.Errorf("%s:%d: fp8.accumulate is gone, because the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
-				name, unknown.Line)
+		if why, ok := goneKeys[unknown.Key]; ok {
+			return fmt.Errorf("%s:%d: %s is gone, because %s", name, unknown.Line, unknown.Key, why)
 		}
 		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
 			name, unknown.Line, unknown.Key, meantKey(unknown.Key, keyInFile))
