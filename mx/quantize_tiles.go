@@ -147,7 +147,7 @@ func (t *tileQuantizer) prefetchOffset(col int) int {
 func (t *tileQuantizer) quantizeOdd(col int) {
 	at := t.at
 	at.col, at.cols = at.col+col, min(quant.Cols, at.cols-col)
-	t.quantizeFP32(t.ex, at)
+	t.quantizeAny(t.ex, at)
 }
 
 // encode writes a scanned tile.

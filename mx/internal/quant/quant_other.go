@@ -25,3 +25,4 @@ func encodeRunsAVX512(codes, x, factors unsafe.Pointer, n int)                  
 func encodeColumnsAVX512(codes, x, factors unsafe.Pointer, step, stride, rows, n int) { panic(missing) }
 func decodeRunsAVX512(dst, codes, scales unsafe.Pointer, n int)                       { panic(missing) }
 func decodeColumnsAVX512(dst, codes, scales unsafe.Pointer, n int)                    { panic(missing) }
+func laneScales(scales, amax unsafe.Pointer, n int, g *Grid) (odd bool)               { panic(missing) }
