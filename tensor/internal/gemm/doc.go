@@ -53,6 +53,24 @@
 //   - Codes that do not decode exactly to normal BF16 numbers (codes_exact.go) use decoded copies.
 //   - Columns past the last whole group of a direct product use panels. So do products with spans.
 //
+// # Which path a mode takes
+//
+// A mode says what becomes of the sums. The columns name the algorithms that take it. Panels take
+// every mode, and drive in panels_blocked.go chooses the function.
+//
+//	mode                           direct        transposed  panels, by
+//	c of BF16                      yes           yes         rounded
+//	c of FP32                      yes           yes         chain
+//	c += a·b                       yes           no          chain or spans
+//	c is not read soon             yes           yes         stream, where tiles can
+//	spans of k, summed as a tree   no            no          spans
+//	times alpha                    yes           yes         spans or rounded, then mode.times
+//	times the scales of runs       no            no          promoted, in spans or rounded
+//	b of several products          until packed  no          Retained.panels
+//
+// Decoded copies are multiplied by the products of BF16 and FP32. The portable tier has one path,
+// sumPortable.
+//
 // # Orders of summation
 //
 // The order in which an element is summed depends on the tier and on formats only. A few lines of
