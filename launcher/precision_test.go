@@ -50,18 +50,13 @@ func TestPrecisionFlags(t *testing.T) {
 // defaults are accepted, and nvfp4.sum.
 func TestOldSum(t *testing.T) {
 	t.Chdir(t.TempDir())
-	file := write(t, "config.toml", "steps = 7\n[fp8]\nscale = 'pow2'\naccumulate = 'fp32'\ngradient = '1x128'\n")
+	file := write(t, "config.toml", "steps = 7\n[fp8]\nscale = 'pow2'\naccumulate = 'fp32'\ngradient = '1x128'\n[nvfp4]\nfour_over_six = false\n")
 	if cfg := resolved(t, "--config", file); cfg.Steps != 7 || cfg.FP8.Scale != "pow2" {
 		t.Errorf("steps %d, scales %s", cfg.Steps, cfg.FP8.Scale)
 	}
 	write(t, "config.toml", "[fp8]\naccumulate = '14bit'\n")
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", file}, "config.toml:2: fp8.accumulate is gone")
-	write(t, "config.toml", "steps = 7\n[nvfp4]\nfour_over_six = false\n")
-	if cfg := resolved(t, "--config", file); cfg.Steps != 7 {
-		t.Errorf("steps %d", cfg.Steps)
-	}
-	write(t, "config.toml", "[nvfp4]\nfour_over_six = true\n")
-	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", file}, "config.toml:2: nvfp4.four_over_six is gone")
+	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", write(t, "config.toml", "[nvfp4]\nfour_over_six = true\n")}, "config.toml:2: nvfp4.four_over_six is gone")
 	model := write(t, "config.json", "{\n  \"model_type\": \"deepseek_v3\"\n}")
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", model}, "config.json is JSON, as a model's config.json, not TOML: give the folder of a Hugging Face model to --init-from")
 	refuse(t, cli.ExitUsage, []string{"compare", "--precision", "bf16,fp8-block+14bit"}, `"14bit" is neither a setting`)

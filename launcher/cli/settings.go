@@ -284,8 +284,7 @@ func Resolve(from Defaults, name string, text []byte, given []Assignment) (confi
 // oldExchange is the key ep of earlier versions, which was the exchange's name. It is a number now.
 var oldExchange = regexp.MustCompile(`(?m)^ep( *= *['"])`)
 
-// oldDefaults are the keys fp8.accumulate and nvfp4.four_over_six of earlier versions, with their
-// defaults.
+// oldDefaults are keys of earlier versions with their defaults.
 var oldDefaults = regexp.MustCompile(`(?m)^(accumulate *= *['"]fp32['"]|four_over_six *= *false)$`)
 
 // goneKeys says what to do about keys of earlier versions that had another value.
