@@ -107,10 +107,6 @@ func kernels(quick bool) []kernel {
 		}
 		return cube(f)
 	}))
-	add(compared(inMXINT8, cube), compared(inMXINT8, func(f format) kernel { return gemm(f, 64, 512, 256) }))
-	if !quick {
-		add(compared(inMXINT8, func(f format) kernel { return gemm(f, 4096, 4096, 4096) }))
-	}
 	add(cube(inFP32))
 	if runtime.GOMAXPROCS(0) > 1 {
 		add(onTwoThreads(1024, 1024, 1024))

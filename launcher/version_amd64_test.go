@@ -45,7 +45,7 @@ func TestWriteTiers(t *testing.T) {
 			"tier: avx512bf16 tiers of this CPU",
 			"avx2 found",
 			"avx512bf16 in use",
-			"amx missing no AMXTILE, AMXBF16, AMXINT8, permission for tile registers",
+			"amx missing no AMXTILE, AMXBF16, permission for tile registers",
 			"matrix products avx512bf16",
 			"quantization avx512",
 		}},

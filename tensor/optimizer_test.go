@@ -148,33 +148,6 @@ func randomState(n int) AdamWState {
 	return s
 }
 
-func TestAdamWPanics(t *testing.T) {
-	into := func(work Tensor, dst, src AdamWState, grad Tensor) func() {
-		return func() { AdamW(NewExec(), dst, src, work, grad, NewAdamWStep(1, 0.9, 0.9, 1, 0, 1, 1)) }
-	}
-	update := func(dst, src AdamWState, grad Tensor) func() { return into(New(BF16, 4), dst, src, grad) }
-	n, short := New(FP32, 4), New(FP32, 3)
-	src := AdamWState{New(FP32, 4), New(FP32, 4), New(FP32, 4)}
-	whole := New(FP32, 6)
-	low, middle, high := whole.Slice(0, 4), whole.Slice(1, 5), whole.Slice(2, 6)
-	for want, f := range map[string]func(){
-		"src.ExpAvg of 3 elements and a gradient of 4":   update(src, AdamWState{n, short, n}, n),
-		"src.ExpAvgSq of 3 elements and a gradient of 4": update(src, AdamWState{n, n, short}, n),
-		"dst.ExpAvg of 3 elements and a gradient of 4":   update(AdamWState{n, short, n}, src, n),
-		"dst.Master of 4 elements and a gradient of 3":   update(src, src, short),
-		"src.Master in bf16, want fp32":                  update(src, AdamWState{New(BF16, 4), n, n}, n),
-		"dst.ExpAvg in fp32, want bf16":                  update(src, AdamWState{n, New(BF16, 4), New(BF16, 4)}, n),
-		"moments in int32":                               update(src, AdamWState{n, New(INT32, 4), n}, n),
-		"dst.Master overlapping src.Master":              update(AdamWState{middle, src.ExpAvg, src.ExpAvgSq}, AdamWState{low, src.ExpAvg, src.ExpAvgSq}, n),
-		"dst.ExpAvg overlapping src.ExpAvgSq":            update(AdamWState{src.Master, middle, src.ExpAvgSq}, AdamWState{src.Master, n, high}, n),
-		"3 working weights and a gradient of 4":          into(short, src, src, n),
-		"dst.ExpAvgSq overlapping grad":                  update(AdamWState{src.Master, src.ExpAvg, low}, src, high),
-		"dst.Master overlapping dst.ExpAvgSq":            update(AdamWState{n, src.ExpAvg, n}, src, New(FP32, 4)),
-	} {
-		mustPanic(t, want, f)
-	}
-}
-
 func TestSumSquares(t *testing.T) {
 	x := random(1, FP32, 3, oddCols)
 	x.F32()[7] = 1e30 // its square is no FP32 number

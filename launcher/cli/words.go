@@ -91,8 +91,9 @@ type goneKey struct {
 
 // goneKeys are the keys of earlier versions.
 var goneKeys = map[string]goneKey{
-	"eval_tasks":     {"[]", onTasks, false},
-	"pp_layout":      {`""`, "all stages of a pipeline cost the same, which changes no bit", false},
-	"fp8.accumulate": {`"fp32"`, "the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits", true},
-	"nvfp4.sum":      {`"fp32"`, "set sum instead, for all precisions", true},
+	"eval_tasks":          {"[]", onTasks, false},
+	"pp_layout":           {`""`, "all stages of a pipeline cost the same, which changes no bit", false},
+	"fp8.accumulate":      {`"fp32"`, "the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits", true},
+	"nvfp4.four_over_six": {"false", "blocks have one scale now, as in Transformer Engine: remove the line, which gives other bits", true},
+	"nvfp4.sum":           {`"fp32"`, "set sum instead, for all precisions", true},
 }

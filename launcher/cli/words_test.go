@@ -54,6 +54,7 @@ func TestGoneKeys(t *testing.T) {
 	for old, want := range map[string]string{
 		"eval_tasks = [\n'a.jsonl',\n]\n":         "c.toml:1: eval_tasks is gone: lm-evaluation-harness",
 		"[fp8]\naccumulate = '14bit'\n":           "c.toml:2: fp8.accumulate is gone: the sums of 14bit",
+		"[nvfp4]\nfour_over_six = true\n":         "c.toml:2: nvfp4.four_over_six is gone: blocks have one scale now",
 		"[nvfp4]\nsum = \"exact\"\n":              "c.toml:2: nvfp4.sum is gone: set sum",
 		"pp_layout = ''\npp_layout = ''\nx = 1\n": "c.toml:3: unknown key",
 	} {

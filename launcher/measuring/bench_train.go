@@ -35,7 +35,7 @@ func BenchDefaults(flavor string, _ int) (config.Config, error) {
 	if err == nil && flavor != cli.DefaultFlavor {
 		cfg.Seq, cfg.Batch, cfg.MicroBatch = 512, 8, 0
 	}
-	cfg.Precision = "bf16,mxfp8,mxint8"
+	cfg.Precision = "bf16,mxfp8"
 	return cfg, err
 }
 
