@@ -110,7 +110,7 @@ func TestTurnsBlocks(t *testing.T) {
 		t.Errorf("the newest are %v", got)
 	}
 	for memory, want := range map[int]int{0: 1, 1: 1, 3: 3, 4: 4, 100: 4} {
-		if got := (measuring.TrainRounds{Steps: 4}).Block(config.Guard{Memory: memory}); got != want {
+		if got := (measuring.TrainRounds{Steps: 4}).Block(config.Guard{Every: memory}); got != want {
 			t.Errorf("with a check every %d steps a block has %d, want %d", memory, got, want)
 		}
 	}

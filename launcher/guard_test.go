@@ -41,3 +41,21 @@ func TestDiverged(t *testing.T) {
 		}
 	}
 }
+
+// Keys of the guards of earlier versions are taken from files, and named on command lines.
+func TestOldGuardKeys(t *testing.T) {
+	for memory, every := range map[string]string{"1": "every = 1", "0": "every = 0", "16": "every = 16"} {
+		path := write(t, "config.toml", "steps = 7\n[guard]\nspike = 100.0\nskips = 5\nmemory = "+memory+"\nactivations = 1\nreplay = 0\n")
+		got := succeed(t, "train", "--config", path, "--dry-run")
+		for _, want := range []string{every, "replay = 0"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("memory %s: no %q in\n%s", memory, want, got)
+			}
+		}
+	}
+	for key, want := range map[string]string{"guard.memory": "it is guard.every now", "guard.activations": "--set guard.replay=N"} {
+		if got := launch("train", "--set", key+"=1"); got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
+			t.Errorf("%s: %+v", key, got)
+		}
+	}
+}

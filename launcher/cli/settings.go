@@ -294,10 +294,18 @@ var (
 	oldNVFP4    = regexp.MustCompile(`(?m)^precision *= *['"]nvfp4['"]$`)
 )
 
+// oldGuard are keys of the guards of earlier versions: memory is every now, and activations is gone.
+// A guard.replay of 0, their default, stays.
+var (
+	oldGuardMemory      = regexp.MustCompile(`(?m)(^\[guard\]\n(?:[^\[\n].*\n)*?)^memory( *= *\d+)$`)
+	oldGuardActivations = regexp.MustCompile(`(?m)(^\[guard\]\n(?:[^\[\n].*\n)*?)^activations *= *\d+$`)
+)
+
 // RenameKeys gives keys of earlier versions their present names, and blanks lines that say what is
 // always so now.
 func RenameKeys(text []byte) []byte {
 	text = oldSum.ReplaceAll(oldExchange.ReplaceAll(text, []byte("ep_exchange$1")), nil)
+	text = oldGuardActivations.ReplaceAll(oldGuardMemory.ReplaceAll(text, []byte("${1}every$2")), []byte("$1"))
 	if m := oldNVFP4Sum.FindSubmatch(text); m != nil {
 		exact := string(m[2]) == mx.SumExact.String()
 		text = oldNVFP4Sum.ReplaceAll(text, []byte("$1"))

@@ -41,6 +41,10 @@ var flagAdvice = map[string]string{
 	"num-gpus": onCPUs,
 	"device":   onCPUs,
 	"epochs":   "a run is as long as --steps says",
+
+	"guard.memory":      "it is guard.every now: weights and optimizer state are compared at every step, and tables every guard.every steps",
+	"guard.activations": "nothing watches activations any more: --set guard.replay=N computes every Nth step twice",
+
 	"nnodes":   "start the launcher with mpirun or srun to use several hosts (docs/cluster.md)",
 	"http":     "OUT/report.html is written every 30 s while the run goes on and loads itself again, and TensorBoard reads OUT/tensorboard",
 	"wandb":    "OUT/metrics.jsonl holds every step, and OUT/tensorboard the events for TensorBoard",

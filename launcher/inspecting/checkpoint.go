@@ -108,11 +108,11 @@ func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error
 				continue
 			}
 			took := time.Since(begin)
-			unsealed := ""
-			if !r.Sealed() {
-				unsealed = ", without checksums of the state in training"
+			unsummed := ""
+			if !r.Summed() {
+				unsummed = ", without checksums of the state in training"
 			}
-			fmt.Fprintf(out, "ok     %s: step %d of %d ranks, %s read and verified in %v%s\n", step, r.Step(), r.Ranks(), system.Bytes(r.Size()), took.Round(time.Millisecond), unsealed)
+			fmt.Fprintf(out, "ok     %s: step %d of %d ranks, %s read and verified in %v%s\n", step, r.Step(), r.Ranks(), system.Bytes(r.Size()), took.Round(time.Millisecond), unsummed)
 			if err := r.Close(); err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ type TrainRounds struct{ rounds, warm, Steps int }
 
 // Block returns the number of steps in one sample. A sample covers one period of the memory guard,
 // whose check only some steps pay for, or all steps if the period is longer.
-func (s TrainRounds) Block(guard config.Guard) int { return min(max(guard.Memory, 1), s.Steps) }
+func (s TrainRounds) Block(guard config.Guard) int { return min(max(guard.Every, 1), s.Steps) }
 
 // BenchDefaults returns the default configuration of a measured step.
 func BenchDefaults(flavor string, _ int) (config.Config, error) {

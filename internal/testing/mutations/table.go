@@ -156,7 +156,7 @@ var Table = []Mutation{
 	{
 		Name: "zero-slice", Text: "the update of a ZeRO slice leaves out its last element",
 		File: "moe/optim/optimizer.go", Old: `update(o.ex, run(0, s.len(), s.work()))`, New: `n := max(s.len()-1, 0); update(o.ex, run(0, n, s.work().Slice(0, n)))`,
-		Args: "--set guard.memory=0", Axis: ranks, Tensor: anyWeight,
+		Args: "--set guard.every=0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "zero-shift", Text: "a ZeRO slice is updated with gradients that begin one element early",
@@ -188,7 +188,7 @@ var Table = []Mutation{
 		File: "moe/optim/optimizer.go", Old: `if s.peers != nil {
 		if err := s.publish()`, New: `if s.peers != nil && (s.group.Shared || o.steps == 0) {
 		if err := s.publish()`,
-		Args: "--set guard.memory=0", Axis: ranks, Tensor: anyWeight,
+		Args: "--set guard.every=0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "data-order", Text: "the ranks of an `ep` group read the same rows",
@@ -318,7 +318,7 @@ var Table = []Mutation{
 				for i := range g.Grad.F32() { g.Grad.F32()[i] /= float32(m.mesh.Layout.Tensor()) }
 			}
 			g.completeGrad(w)`,
-		Args: products + " --set guard.memory=0 --set guard.activations=0", Axis: divides, Tensor: anExpert,
+		Args: products + " --set guard.every=0 --set guard.replay=0", Axis: divides, Tensor: anExpert,
 	},
 	{
 		Name: "tensor-expert-sum", Text: "at ep 1, the gradients of experts are not summed over ranks that divide products",
