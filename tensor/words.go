@@ -1,9 +1,9 @@
 package tensor
 
 // Checksums of training state. The checksum of a tensor is the sum of its words modulo 2^32: of the
-// bits of its elements, or of every four bytes of codes. A change of one word always changes it, and
-// the checksums of two parts add up to that of both. Kernels of the optimizer take checksums of what
-// they read and write anyway.
+// bits of its elements, or of every four bytes of codes. A change of one word always changes it,
+// and the checksums of two parts add up to that of both. Kernels of the optimizer take checksums of
+// what they read and write anyway.
 
 import (
 	"sync"
@@ -42,8 +42,8 @@ func wordsRuns(_ *Exec, job wordsJob, lo, hi int) {
 	addWords(job.sum, job.x.Slice(lo*runLen, min(hi*runLen, job.x.Len())))
 }
 
-// kernelSums has memory for the sums of kernel calls. Kernels are called through tables, so the sums
-// would leave the stack.
+// kernelSums has memory for the sums of kernel calls. Kernels are called through tables, so the
+// sums would leave the stack.
 var kernelSums = sync.Pool{New: func() any { return new(vec.AdamWSums) }}
 
 // addWords adds the checksum of x, in one dimension, to sum. A nil sum needs none.

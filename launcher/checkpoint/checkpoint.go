@@ -11,8 +11,8 @@
 //	    manifest.json                      trainer state, full shapes, sizes, checksums
 //
 // Shards are plain safetensors, which every Python user can open. Their tensors are 1-D, F32 or
-// BF16. The manifest has a CRC32C of every 4 MiB of each file, the checksums that training had of the
-// state in a shard (see sums.go), and its own SHA-256.
+// BF16. The manifest has a CRC32C of every 4 MiB of each file, the checksums that training had of
+// the state in a shard (see sums.go), and its own SHA-256.
 //
 // The package knows no model: it handles named tensors and pieces of them.
 package checkpoint

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// statePieces are pieces of two kinds in both types, of lengths that blocks do not divide, with their
-// checksums.
+// statePieces are pieces of two kinds in both types, of lengths that blocks do not divide, with
+// their checksums.
 func statePieces(t *testing.T) (pieces []Piece, sums Sums) {
 	t.Helper()
 	rng, sums := rand.New(rand.NewPCG(1, 2)), Sums{}
@@ -42,8 +42,8 @@ func writeSummed(t *testing.T, dir string, pieces []Piece, sums Sums) error {
 	return w.Commit(struct{}{}, nil)
 }
 
-// State that has changed since training took its checksums is not saved, whatever bit it is. Parts of a
-// file give the checksum of the whole, wherever they are cut.
+// State that has changed since training took its checksums is not saved, whatever bit it is. Parts
+// of a file give the checksum of the whole, wherever they are cut.
 func TestSums(t *testing.T) {
 	pieces, sums := statePieces(t)
 	dir := t.TempDir()
@@ -76,8 +76,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// A checkpoint whose files are whole, but not those of training, is damaged. One without checksums of
-// training is not.
+// A checkpoint whose files are whole, but not those of training, is damaged. One without checksums
+// of training is not.
 func TestSumsOfOtherState(t *testing.T) {
 	pieces, sums := statePieces(t)
 	dir := t.TempDir()

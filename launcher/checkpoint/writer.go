@@ -79,10 +79,10 @@ type receipt struct {
 	Tensors map[string][]int `json:"tensors"`
 }
 
-// WriteShard writes the pieces of one rank and syncs them. It returns an [ErrChanged] if what it has
-// written differs from the checksums that training has of the pieces. It does not retain their
-// elements. Ranks may call it concurrently, each once. Pieces without elements only make their tensor known. Two
-// ranks may save the same range if they hold the same values.
+// WriteShard writes the pieces of one rank and syncs them. It returns an [ErrChanged] if what it
+// has written differs from the checksums that training has of the pieces. It does not retain their
+// elements. Ranks may call it concurrently, each once. Pieces without elements only make their
+// tensor known. Two ranks may save the same range if they hold the same values.
 func (w *Writer) WriteShard(rank int, pieces []Piece, sums Sums) error {
 	if rank < 0 || rank >= w.ranks {
 		return fmt.Errorf("checkpoint of step %d: rank %d of %d", w.step, rank, w.ranks)

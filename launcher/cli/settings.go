@@ -294,8 +294,8 @@ var (
 	oldNVFP4    = regexp.MustCompile(`(?m)^precision *= *['"]nvfp4['"]$`)
 )
 
-// oldGuard are keys of the guards of earlier versions: memory is every now, and activations is gone.
-// A guard.replay of 0, their default, stays.
+// oldGuard are keys of the guards of earlier versions: memory is every now, and activations is
+// gone. A guard.replay of 0, their default, stays.
 var (
 	oldGuardMemory      = regexp.MustCompile(`(?m)(^\[guard\]\n(?:[^\[\n].*\n)*?)^memory( *= *\d+)$`)
 	oldGuardActivations = regexp.MustCompile(`(?m)(^\[guard\]\n(?:[^\[\n].*\n)*?)^activations *= *\d+$`)

@@ -289,8 +289,8 @@ func TestSkipLimit(t *testing.T) {
 	}
 }
 
-// Steps that are computed twice are compared bit by bit. A difference ends the run, with the rank and
-// the parameter.
+// Steps that are computed twice are compared bit by bit. A difference ends the run, with the rank
+// and the parameter.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	undisturbed := guardedConfig(t, nil)

@@ -165,8 +165,8 @@ func TestLayoutsOnHostsResume(t *testing.T) {
 	}
 }
 
-// A copy of experts that has changed on one of two hosts is found, whether ranks share it or not, and
-// is published again.
+// A copy of experts that has changed on one of two hosts is found, whether ranks share it or not,
+// and is published again.
 func TestReplicasOnHostsChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts, each, ep int

@@ -153,7 +153,8 @@ func TestEstimateMemoryOfSequencesOnHosts(t *testing.T) {
 	}
 }
 
-// The copy of dense weights that has changed on one of two hosts with a rank each is published again.
+// The copy of dense weights that has changed on one of two hosts with a rank each is published
+// again.
 func TestSharersOnHostsChange(t *testing.T) {
 	undisturbed := guardedConfig(t, func(c *config.Config) { c.CP, c.Seq = 2, 64 })
 	onHosts(t, undisturbed, 2, 1, nil, run)

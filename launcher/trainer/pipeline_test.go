@@ -121,9 +121,9 @@ func TestPipelineResumes(t *testing.T) {
 	}
 }
 
-// A bit that flips in working weights of any stage is found, and they are published again. One in the
-// gradients of any stage is found if the step is computed twice. The alarm and the error name the rank
-// by its number among all ranks.
+// A bit that flips in working weights of any stage is found, and they are published again. One in
+// the gradients of any stage is found if the step is computed twice. The alarm and the error name
+// the rank by its number among all ranks.
 func TestPipelineGuards(t *testing.T) {
 	want := outcomeOf(t, pipelineRun(t, "bf16"), 1)
 	cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})

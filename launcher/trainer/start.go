@@ -88,8 +88,8 @@ func (r *rank) recall(step int64) error {
 	return r.Optim.Publish()
 }
 
-// readState reads the tensors of the state from a checkpoint. What is then in the memory of all ranks
-// must have the checksums that training had when it was saved. It is collective.
+// readState reads the tensors of the state from a checkpoint. What is then in the memory of all
+// ranks must have the checksums that training had when it was saved. It is collective.
 func readState(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm) error {
 	want, mine := from.Sums(), s.Pieces()
 	kinds := slices.Sorted(maps.Keys(want))

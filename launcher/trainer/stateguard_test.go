@@ -22,7 +22,8 @@ func stateOf(r *rank, i int) (x tensor.Tensor) {
 }
 
 // A bit that flips in working weights, quantized or not, before or after a pass has used them, is
-// found in the same step. They are published again, and the run is the undisturbed one, bit for bit.
+// found in the same step. They are published again, and the run is the undisturbed one, bit for
+// bit.
 func TestFlippedWeights(t *testing.T) {
 	t.Parallel()
 	for _, precision := range []string{"bf16", "mxfp8"} {
@@ -58,8 +59,9 @@ func TestFlippedWeights(t *testing.T) {
 	}
 }
 
-// A bit that flips in other memory that lasts ends a run of goroutines, in the step that reads it or
-// before it is saved. The error names memory and rank, and the newest checkpoint is the one before.
+// A bit that flips in other memory that lasts ends a run of goroutines, in the step that reads it
+// or before it is saved. The error names memory and rank, and the newest checkpoint is the one
+// before.
 func TestFlippedState(t *testing.T) {
 	t.Parallel()
 	for what, flip := range map[string]func(r *rank) tensor.Tensor{

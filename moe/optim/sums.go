@@ -1,9 +1,9 @@
 package optim
 
 // Checksums of the state at rest. The update reads the state and writes it, so its kernels take the
-// checksum of what they read, which must be that of what the step before has written. The same holds
-// for working weights, between their publication and the next update. Who compares working weights
-// reads them once, before the update: see Summed.
+// checksum of what they read, which must be that of what the step before has written. The same
+// holds for working weights, from their publication to the next update: a comparison reads them
+// once.
 
 import "spmoe/tensor"
 
@@ -68,8 +68,8 @@ func NewSummed(name string, data tensor.Tensor) Summed {
 	return Summed{Name: name, Data: data, Sum: new(uint32)}
 }
 
-// Summed yields every vector of the newest state of this rank, in the order of State. Who sets the
-// state otherwise than by Apply and Skip sets the checksums.
+// Summed yields every vector of the newest state of this rank, in the order of State. A caller that
+// sets the state, otherwise than by Apply and Skip, sets the checksums too.
 func (o *Optimizer) Summed(yield func(Summed) bool) {
 	for i := range o.shards {
 		s := &o.shards[i]
@@ -112,8 +112,8 @@ func (o *Optimizer) Gradients(yield func(name string, grad tensor.Tensor) bool) 
 	}
 }
 
-// ExpectGradients makes Apply compare the gradients that it reads with their checksums: those of the
-// parts that Gradients yields.
+// ExpectGradients makes Apply compare the gradients that it reads with their checksums: those of
+// the parts that Gradients yields.
 func (o *Optimizer) ExpectGradients(sums []uint32) {
 	for i := range o.shards {
 		s := &o.shards[i]

@@ -42,8 +42,9 @@ func words(x tensor.Tensor) uint32 {
 	return sum.Load()
 }
 
-// step makes an update with gradients that depend on its number. Those of some steps are not finite,
-// which skips it. expect says that the checksums of the gradients are known, and flip a bit of them.
+// step makes an update with gradients that depend on its number. Those of some steps are not
+// finite, which skips it. expect says that the checksums of the gradients are known, and flip a bit
+// of them.
 func step(t testing.TB, o *Optimizer, groups []*moe.Group, n int, expect, flip bool) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(n), 1))

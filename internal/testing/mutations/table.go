@@ -160,12 +160,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "zero-shift", Text: "a ZeRO slice is updated with gradients that begin one element early",
-		File: "moe/optim/seals.go", Old: `Grad: s.grad().Slice(begin, end)`, New: `Grad: s.group.Grad.Slice(max(s.lo-1, 0)+begin, max(s.lo-1, 0)+end)`,
+		File: "moe/optim/optimizer.go", Old: `Grad: grad.Slice(lo, hi)`, New: `Grad: s.group.Grad.Slice(max(s.lo-1, 0)+lo, max(s.lo-1, 0)+hi)`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "wrong-slice", Text: "a ZeRO slice is updated with the gradients of another slice",
-		File: "moe/optim/seals.go", Old: `Grad: s.grad().Slice(begin, end)`, New: `Grad: s.group.Grad.Slice(s.group.Len()-s.hi+begin, s.group.Len()-s.hi+end)`,
+		File: "moe/optim/optimizer.go", Old: `Grad: grad.Slice(lo, hi)`, New: `Grad: s.group.Grad.Slice(s.group.Len()-s.hi+lo, s.group.Len()-s.hi+hi)`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
@@ -264,8 +264,10 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-mask", Text: "a token of a shared sequence attends to its own part only",
-		File: "moe/attention.go", Old: `sealValue(p, &s.shape)`,
-		New:  `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; sealValue(p, &s.shape)`,
+		File: "moe/attention.go", Old: `s.score(p, top)
+	if p.cp`,
+		New:  `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; s.score(p, top)
+	if p.cp`,
 		Args: contexts, Axis: shares, Tensor: anyWeight,
 	},
 	{

@@ -61,8 +61,8 @@ type Gradients struct {
 }
 
 // Judge decides what follows the newest attempt of the current step. All ranks decide alike, from
-// numbers that all of them have. A replayed step whose attempts differ ends the run, or the process of
-// a rank. It is collective.
+// numbers that all of them have. A replayed step whose attempts differ ends the run, or the process
+// of a rank. It is collective.
 func (g *Gradients) Judge(a Attempt) (v Verdict, err error) {
 	step := g.Progress.Step + 1
 	replayed, wrong := config.Due(g.Replay, step), g.wrong(a)

@@ -1,5 +1,5 @@
-// Package guard keeps damage and faults out of the weights. What lasts, such as weights and moments,
-// has checksums. What passes is computed twice in some steps.
+// Package guard keeps damage and faults out of the weights. What lasts, such as weights and
+// moments, has checksums. What passes is computed twice in some steps.
 package guard
 
 // The guard of memory that lasts. The update compares master weights and moments as it reads them:
@@ -62,8 +62,8 @@ func (g *State) changedWeights() []string {
 	return append(g.changed(g.State.Optim.Published), g.changed(slices.Values(g.Memory.Quantized))...)
 }
 
-// Begin takes the checksums of a rank's memory. known are those of the state in its vault; nil: it is
-// not from there. It is collective.
+// Begin takes the checksums of a rank's memory. known are those of the state in its vault; nil: it
+// is not from there. It is collective.
 func (g *State) Begin(known []uint32) (err error) {
 	if g.Every == 0 {
 		return g.Comm.Barrier()
@@ -93,8 +93,8 @@ func (g *State) Sums() (all []uint32) {
 	return all
 }
 
-// Compare reports whether working weights of this rank, or constants if they are due, have changed. All
-// ranks must have computed their gradients.
+// Compare reports whether working weights of this rank, or constants if they are due, have changed.
+// All ranks must have computed their gradients.
 func (g *State) Compare() bool {
 	if g.Every == 0 {
 		return false
@@ -134,8 +134,8 @@ func (g *State) Judge() (again bool, err error) {
 }
 
 // AfterUpdate ends the run, or a process, if the update has read state that had changed: it has
-// overwritten the state before that one. Otherwise it takes the checksums of quantized weights. It is
-// collective.
+// overwritten the state before that one. Otherwise it takes the checksums of quantized weights. It
+// is collective.
 func (g *State) AfterUpdate() error {
 	if g.repairs = 0; g.Every == 0 {
 		return nil

@@ -50,8 +50,8 @@ func (c *Checkpointer) Prepare() {
 	}
 }
 
-// intact returns what a checkpoint of the present state holds, after the guards have compared it. It is
-// collective.
+// intact returns what a checkpoint of the present state holds, after the guards have compared it.
+// It is collective.
 func (c *Checkpointer) intact() (s runState, pieces []checkpoint.Piece, err error) {
 	if err := c.Guard.BeforeSave(); err != nil {
 		return s, nil, err

@@ -1,7 +1,7 @@
 package state
 
-// What happens to a rank whose memory or results are wrong: another process replaces it and all ranks
-// go back to a state that is intact, or the run ends.
+// What happens to a rank whose memory or results are wrong: another process replaces it and all
+// ranks go back to a state that is intact, or the run ends.
 
 import (
 	"fmt"
@@ -21,8 +21,8 @@ type Lost struct {
 // NewestCheckpoint is where ranks go back to if no state in the vaults is intact.
 const NewestCheckpoint = -1
 
-// End ends the run, or this rank's process, if memory of any rank has changed. back is the newest step
-// after which the state in the vaults is intact. It is collective.
+// End ends the run, or this rank's process, if memory of any rank has changed. back is the newest
+// step after which the state in the vaults is intact. It is collective.
 func (l *Lost) End(changed []string, back int) error {
 	what := ""
 	if len(changed) > 0 {

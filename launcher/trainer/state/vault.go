@@ -116,8 +116,8 @@ func (k *Vault) Recall(step int64) (n Notes, err error) {
 }
 
 // Return makes the ranks go back to the state after a step. If it is not the newest one, it must be
-// the one before. A negative step, or one before this process began, makes them go back to the newest
-// checkpoint, or start over if there is none.
+// the one before. A negative step, or one before this process began, makes them go back to the
+// newest checkpoint, or start over if there is none.
 func (k *Vault) Return(step int) {
 	if step < k.Begun {
 		step = -1

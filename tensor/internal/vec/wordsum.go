@@ -1,9 +1,9 @@
 package vec
 
-// Checksums that kernels take of the memory that they read and write anyway. The checksum of a slice
-// is the sum of its words modulo 2^32: of the bits of float32 elements, or of bfloat16 elements. So
-// a change of one word always changes it, and the checksums of two slices add up to that of both.
-// Every tier has the same sums, because integers may be added in any order.
+// Checksums that kernels take of the memory that they read and write anyway. The checksum of a
+// slice is the sum of its words modulo 2^32: of the bits of float32 elements, or of bfloat16
+// elements. So a change of one word always changes it, and the checksums of two slices add up to
+// that of both. Every tier has the same sums, because integers may be added in any order.
 
 import "math"
 

@@ -66,8 +66,8 @@ type machine[V any] interface {
 	// prefetchNext returns a function that fetches the row after r in memory.
 	prefetchNext(r row, length string) func()
 
-	// wordSums returns a function that adds the words of a pair, as load returns it, to sum number i
-	// of a parameter: see ../wordsum.go. With stored, these are the words that store would write.
+	// wordSums returns a function that adds the words of a pair, as load returns it, to sum number
+	// i of a parameter: see ../wordsum.go. With stored, these are the words that store would write.
 	wordSums(param string) func(i int, e elem, v [2]V, stored bool)
 
 	zeros(lanes int) []V         // sums in some number of lanes
