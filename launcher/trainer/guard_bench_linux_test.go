@@ -22,10 +22,11 @@ func cpuSeconds() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// BenchmarkGuards compares the processor time of steps without guards, with comparisons of memory, and
-// computed twice, in turns within one run. It gives the medians of how much more a step takes than the
-// one without before it: with the guard of memory, with a replay every 256 steps, and with both. The
-// checksums that the update's kernel takes are part of all steps: BenchmarkAdamW has their cost.
+// BenchmarkGuards compares the processor time of steps without guards, with comparisons of memory,
+// and computed twice, in turns within one run. It gives the medians of how much more a step takes
+// than the one without before it: with the guard of memory, with a replay every 256 steps, and with
+// both. The checksums that the update's kernel takes are part of all steps: BenchmarkAdamW has
+// their cost.
 func BenchmarkGuards(b *testing.B) {
 	for _, c := range []struct {
 		flavor string

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/collective/ep"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -131,5 +132,52 @@ func TestChangedState(t *testing.T) {
 				t.Errorf("%s: a gradient: changed %q", name, changed)
 			}
 		}
+	}
+}
+
+// Checksums of weights that are quantized while they are updated are right, too.
+func TestSumsOfQuantized(t *testing.T) {
+	cfg := tiny(t)
+	cfg.Dim, cfg.ExpertInter = 32, 32
+	recipe, err := moe.PrecisionByName("mxfp8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = collective.NewWorld(1).Run(func(c *collective.Comm) error {
+		exchange, err := ep.NewStandard(c, cfg.Experts)
+		if err != nil {
+			return err
+		}
+		m, err := moe.New(cfg, recipe, 32, c, exchange)
+		if err != nil {
+			return err
+		}
+		o := New(tensor.NewExec(), m.Groups, c, adamw())
+		if err := o.Init(1); err != nil {
+			return err
+		}
+		for s := range o.Summed {
+			*s.Sum = words(s.Data)
+		}
+		for _, s := range o.shards {
+			if local := s.group.Experts; o.updatesWork(s) != local {
+				t.Errorf("the %s group is updated together with its codes: %v", s.group.Name, !local)
+			}
+		}
+		for n := range 2 {
+			step(t, o, m.Groups, n, true, false)
+			if changed := o.Changed(); len(changed) > 0 {
+				t.Errorf("step %d: changed %q", n, changed)
+			}
+			for s := range o.Summed {
+				if got := words(s.Data); got != *s.Sum {
+					t.Errorf("step %d: the checksum of the %s is %#x, memory has %#x", n, s.Name, *s.Sum, got)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
