@@ -94,6 +94,8 @@ var goneKeys = map[string]goneKey{
 	"eval_tasks":          {"[]", onTasks, false},
 	"pp_layout":           {`""`, "all stages of a pipeline cost the same, which changes no bit", false},
 	"fp8.accumulate":      {`"fp32"`, "the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits", true},
+	"guard.memory":        {"1", "weights and optimizer state are compared at every step, and tables every guard.every steps; guard.every 0 turns this off", false},
+	"guard.activations":   {"1", "nothing watches activations any more: --set guard.replay=N computes every Nth step twice", false},
 	"nvfp4.four_over_six": {"false", "blocks have one scale now, as in Transformer Engine: remove the line, which gives other bits", true},
 	"nvfp4.sum":           {`"fp32"`, "set sum instead, for all precisions", true},
 }

@@ -77,12 +77,12 @@ func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error
 				broken = append(broken, step)
 				continue
 			}
-			unsealed := ""
-			if !r.Sealed() {
-				unsealed = ", without checksums of the state in training"
+			unsummed := ""
+			if !r.Summed() {
+				unsummed = ", without checksums of the state in training"
 			}
 			fmt.Fprintf(out, "ok     %s: step %d of %s, %s read and verified in %v%s\n",
-				step, r.Step(), report.Plural(r.Ranks(), "rank"), system.Bytes(r.Size()), time.Since(begin).Round(time.Millisecond), unsealed)
+				step, r.Step(), report.Plural(r.Ranks(), "rank"), system.Bytes(r.Size()), time.Since(begin).Round(time.Millisecond), unsummed)
 			if err := r.Close(); err != nil {
 				return err
 			}

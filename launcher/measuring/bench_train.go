@@ -121,7 +121,7 @@ func (f *benchFlags) takeTurn(ctx context.Context, cfg config.Config, t *Samples
 		return cli.Fail(fmt.Errorf("%s: %w", t.precision, err), cli.ExitFailed)
 	}
 	// A sample covers one period of the memory guard, whose check only some steps pay for.
-	rates := t.Add(b, min(max(cfg.Guard.Memory, 1), size.steps))
+	rates := t.Add(b, min(max(cfg.Guard.Every, 1), size.steps))
 	if base := first.Rates; t.precision != first.precision {
 		t.over = append(t.over, bench.Median(rates)/bench.Median(base[len(base)-len(rates):]))
 	}

@@ -232,8 +232,8 @@ func (j *Job) open(path string) (err error) {
 		return err
 	}
 	j.progress.Run = j.resume.Run()
-	if !j.resume.Sealed() {
-		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
+	if !j.resume.Summed() {
+		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.every was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
 	}
 	for _, a := range j.resume.SetAside() {
 		j.report.Alarm(events.Alarm{Step: j.progress.Step, Text: fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})

@@ -60,6 +60,7 @@ type rank struct {
 	checkpoints *save.Checkpointer
 	alarms      *state.Alarms
 	watch       observe.Observers
+	stored      []uint32    // checksums of a state from the vaults; nil: it is not from there
 	routes      *routeTable // nil: none are recorded or replayed
 }
 
@@ -128,8 +129,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.vault.Begun = r.Progress.Step
-	r.guards.begin(r)
-	return r, c.Barrier() // guards.begin says why
+	return r, r.guards.state.Begin(r.stored)
 }
 
 // newMesh divides the ranks. It is collective.
@@ -200,9 +200,9 @@ func (r *rank) addTasks() error {
 	}
 	saver, err := save.NewSaver(j.cfg, j.tokenizerFile, j.files, j.Folder, r.comm)
 	r.checkpoints = &save.Checkpointer{
-		Cfg: j.cfg, Report: j.report, Lead: r.lead(), State: r.TrainState, Memory: r.memory, StateGuard: r.stateGuard,
+		Cfg: j.cfg, Report: j.report, Lead: r.lead(), State: r.TrainState, Guard: r.guards.state,
 		Recorder: w.Recorder, Tracer: w.Tracer, Alarms: r.alarms, Saver: saver, Clock: j.clock,
-		Config: save.Sealed(config),
+		Config: config,
 	}
 	return err
 }
@@ -216,7 +216,7 @@ func (r *rank) storeState() error {
 	if err := r.watch.Recorder.Push(); err != nil {
 		return err
 	}
-	n := state.Notes{Run: r.Progress.Run, Progress: r.Snapshot(), Peak: r.watch.Rates.Peak, State: r.stateGuard.Digests()}
+	n := state.Notes{Run: r.Progress.Run, Progress: r.Snapshot(), Peak: r.watch.Rates.Peak, Sums: r.guards.state.Sums()}
 	for _, route := range r.Balancer.Routings {
 		n.Biases = append(n.Biases, route.Bias.F32())
 	}

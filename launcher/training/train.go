@@ -25,8 +25,8 @@ import (
 	"spmoe/launcher/trainer"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
-	"spmoe/launcher/trainer/guard"
 	"spmoe/launcher/trainer/save"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 )
 
@@ -241,7 +241,7 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 // trainCode returns the exit code of a failed run.
 func trainCode(err error) int {
 	switch {
-	case errors.As(err, new(*guard.SkipError)):
+	case errors.As(err, new(*state.SkipError)):
 		return spmd.DoNotRestart
 	case errors.As(err, new(*save.UnsavedError)):
 		return cli.ExitUnsaved

@@ -129,7 +129,7 @@ func Default(flavor string) (Config, error) {
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2,
 		LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX: MX{Scale: mx.RCEIL.String()}, Options: moe.DefaultOptions(),
-		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
+		Guard: Guard{Spike: 100, Skips: 5, Every: 1, Replay: 256},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: t.LR, Warmup: t.Warmup, DecayFrac: t.DecayFrac, Decay: t.Decay, MinFactor: t.MinFactor},
 			optimizer,
@@ -378,11 +378,17 @@ func (c Config) Passes(ranks int) int {
 
 // Guard is the configuration of the guards.
 type Guard struct {
-	Spike       float64 `toml:"spike"       help:"recompute a step whose gradient norm exceeds optimizer.clip_norm and this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
-	Skips       int     `toml:"skips" range:"0.."       help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
-	Memory      int     `toml:"memory" range:"0.."      help:"steps between checks that weights have not changed by themselves (1: every step); the optimizer's state is checked at every step; 0: check neither"`
-	Activations int     `toml:"activations" range:"0.." help:"steps between those that check that activations and gradients do not change in memory while they wait; 1: every step, 0: never"`
-	Replay      int     `toml:"replay" range:"0.."      help:"compute the gradients of every Nth step twice and compare; 0: never"`
+	Spike  float64 `toml:"spike"       help:"recompute a step whose gradient norm exceeds optimizer.clip_norm and this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
+	Skips  int     `toml:"skips" range:"0.."       help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
+	Every  int     `toml:"every" range:"0.."       help:"steps between checks that selection biases and rotary tables have not changed in memory (1: every step); master weights, moments and working weights are checked at every step; 0: check nothing"`
+	Replay int     `toml:"replay" range:"0.."      help:"compute the gradients of every Nth step twice; a difference ends the run or the process of a rank; 0: never"`
+}
+
+func (g Guard) validate() error {
+	if !(g.Spike == 0 || g.Spike > 1) || math.IsInf(g.Spike, 0) {
+		return fmt.Errorf("guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", g.Spike)
+	}
+	return nil
 }
 
 // UnclippedSpike is the norm that a spike exceeds where gradients are not clipped: the default of
