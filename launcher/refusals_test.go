@@ -62,7 +62,7 @@ var runRefusals = []refusal{
 	{"train --data rows.jsonl --trace steps=5..7 --steps 6", `--trace is "steps=5..7", but the run has 6 steps`},
 	{"train --data rows.jsonl --trace 5", `--trace is "5": give steps=5..7`},
 	{"train --data rows.jsonl --trace steps=0..2", `--trace is "steps=0..2"`},
-	{"train --color sometimes", `"sometimes" ... auto, always or never`},
+	{"train --color sometimes", `"sometimes" ... auto, always, never`},
 	{"train --config old.toml", "old.toml:2: fp8.accumulate is gone"},
 	{"train --config model.json", "model.json is JSON, as a model's config.json, not TOML: give the folder of a Hugging Face model to --init-from"},
 	{"train --precision fp4", "mxfp8-experts"},

@@ -81,6 +81,9 @@ func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
 	if f.layouts {
 		return f.listLayouts(env, cfg)
 	}
+	if f.schedule && !cfg.Pipelined() {
+		return errors.New("--schedule lists what the ranks of a pipeline do: give their number, as in --pp 4")
+	}
 	layout, err := cfg.Layout(f.ranks)
 	if err != nil {
 		return err
@@ -105,8 +108,6 @@ func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
 		if err := printPipeline(env.Out, cfg, f.ranks, f.schedule); err != nil {
 			return err
 		}
-	} else if f.schedule {
-		return errors.New("--schedule lists what the ranks of a pipeline do: give their number, as in --pp 4")
 	}
 	if len(env.Args) == 1 && !slices.Contains(cli.Flavors(), env.Args[0]) {
 		return listCheckpoints(env.Out, env.Args[0])
