@@ -117,6 +117,8 @@ var modelRefusals = []refusal{
 	{"train --init-from nowhere --out x", "init_from:  ... nowhere ... expected the folder of a run"},
 	{"inspect none --html", "none ... give the folder of a run"},
 	{"inspect debug --schedule", "as in --pp 4"},
+	{"inspect debug --layouts --schedule", "--layouts and --schedule were given"},
+	{"inspect runs/run --verify --seq 7", "--seq has no meaning for inspect --verify"},
 }
 
 // benchRefusals are about comparisons and benchmarks.

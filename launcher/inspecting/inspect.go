@@ -33,6 +33,7 @@ type inspectFlags struct {
 	json, html, verify bool
 	layouts, schedule  bool
 	given              *[]cli.Assignment
+	names              func() []string // the flags on the command line
 }
 
 // DefineInspect defines the flags of inspect.
@@ -55,10 +56,40 @@ func DefineInspect(fs *flag.FlagSet) cli.Action {
 		"pp", "pp-schedule", "pp-stages-per-rank", "pp-microbatches", "pp-overlap", "ep-dispatch", "ep-combine-backward", "save-every", "save-async",
 		"optimizer.name", "optimizer.moments", "model.", "sum", "nvfp4.", "mxfp4.", "fp8.", "mx.",
 	})
+	f.names = func() (names []string) {
+		fs.Visit(func(g *flag.Flag) { names = append(names, g.Name) })
+		return names
+	}
 	return f.run
 }
 
+// modes are the flags of which inspect takes one. The first two take no other flag.
+var modes = []string{"html", "verify", "layouts", "schedule", "recipe"}
+
+// oneMode refuses flags that the chosen mode would ignore.
+func (f *inspectFlags) oneMode() error {
+	names, mode := f.names(), ""
+	for _, name := range names {
+		switch {
+		case !slices.Contains(modes, name):
+		case mode != "":
+			return fmt.Errorf("--%s and --%s were given: inspect does one of them at a time", mode, name)
+		default:
+			mode = name
+		}
+	}
+	for _, name := range names {
+		if slices.Contains(modes[:2], mode) && name != mode || name == "hosts" && mode != "layouts" {
+			return fmt.Errorf("--%s has no meaning for inspect%s: leave it out", name, strings.TrimSuffix(" --"+mode, " --"))
+		}
+	}
+	return nil
+}
+
 func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
+	if err := f.oneMode(); err != nil {
+		return err
+	}
 	switch {
 	case f.html:
 		return writePages(env.Args, env)
