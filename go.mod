@@ -3,7 +3,6 @@ module spmoe
 go 1.26.5
 
 require (
-	github.com/andybalholm/brotli v1.3.0
 	github.com/apache/arrow/go/v17 v17.0.0
 	github.com/dlclark/regexp2 v1.12.0
 	github.com/klauspost/compress v1.20.4

@@ -34,11 +34,6 @@ func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 			yield(e.measure(s, k))
 		}
 	}
-	if wanted(collectorName) {
-		for _, r := range s.collector(e) {
-			yield(r)
-		}
-	}
 	return ctx.Err()
 }
 
@@ -112,10 +107,6 @@ func kernels(quick bool) []kernel {
 		}
 		return cube(f)
 	}))
-	add(compared(inMXINT8, cube), compared(inMXINT8, func(f format) kernel { return gemm(f, 64, 512, 256) }))
-	if !quick {
-		add(compared(inMXINT8, func(f format) kernel { return gemm(f, 4096, 4096, 4096) }))
-	}
 	add(cube(inFP32))
 	if runtime.GOMAXPROCS(0) > 1 {
 		add(onTwoThreads(1024, 1024, 1024))

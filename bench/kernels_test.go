@@ -97,34 +97,4 @@ func TestLines(t *testing.T) {
 }
 
 // TestPauses: quantiles of a histogram, and of what came after another.
-func TestPauses(t *testing.T) {
-	bounds := []float64{0, 1, 2, 3, 4}
-	before := pauses{[]uint64{5, 0, 0, 0}, bounds}
-	after := pauses{[]uint64{5, 3, 1, 0}, bounds}.since(before)
-	for share, want := range map[float64]float64{0.5: 2, 0.75: 2, 0.8: 3, 1: 3} {
-		if got := after.quantile(share); got != want {
-			t.Errorf("quantile %g is %g, want %g", share, got, want)
-		}
-	}
-	if got := before.since(before).quantile(1); got != 0 {
-		t.Errorf("the longest of no pauses is %g", got)
-	}
-}
-
 // TestCollector: collections beside a product are seen, and their times are in order.
-func TestCollector(t *testing.T) {
-	s := newSuite()
-	defer s.close()
-	rows := s.collector(effort{rounds: 1, sample: time.Millisecond})
-	if len(rows) != 4 {
-		t.Fatalf("%d rows", len(rows))
-	}
-	for i, r := range rows {
-		if r.Name != "gc_wait" || r.Unit != "ms" || !(r.Value > 0) || r.Share != r.Value/r.Limit {
-			t.Errorf("row %d: %+v", i, r)
-		}
-	}
-	if rows[0].Value > rows[1].Value || rows[2].Value > rows[3].Value {
-		t.Errorf("a median is more than the maximum: %+v", rows)
-	}
-}

@@ -10,11 +10,11 @@ import (
 // The limits of one core.
 
 func peak(dtype tensor.DType) limit {
-	return limit{"peak of multiply-adds in registers", "GFLOP/s", func(*suite) Rate { return PeakCore(dtype) }}
+	return limit{"peak of multiply-adds in registers", "GFLOP/s", func(*suite) Rate { return peakCore(dtype) }}
 }
 
-// PeakCore returns the rate, in GFLOP/s, of multiply-adds in the registers of one core.
-func PeakCore(dtype tensor.DType) Rate {
+// peakCore returns the rate, in GFLOP/s, of multiply-adds in the registers of one core.
+func peakCore(dtype tensor.DType) Rate {
 	return func(d time.Duration) float64 { return tensor.PeakCore(dtype, d) / 1e9 }
 }
 

@@ -13,7 +13,7 @@ type Result struct {
 	Name  string  `json:"name"`
 	Shape string  `json:"shape"` // MxNxK of a product, GxMxNxK of G products, otherwise rows x columns
 	Value float64 `json:"value"` // median
-	Unit  string  `json:"unit"`  // GFLOP/s, GB/s or ms
+	Unit  string  `json:"unit"`  // GFLOP/s or GB/s
 	// the machine's limit or a required value, in the same unit, measured in turns with the kernel
 	Limit float64 `json:"limit"`
 	Share float64 `json:"share"` // median of value / limit
@@ -27,8 +27,8 @@ type Result struct {
 // A Rate measures for about d how much is done per second.
 type Rate func(d time.Duration) float64
 
-// Turns measures each rate once per round, for about d, and returns the results as [rate][round].
-func Turns(rounds int, d time.Duration, rates ...Rate) [][]float64 {
+// inTurns measures each rate once per round, for about d, and returns the results as [rate][round].
+func inTurns(rounds int, d time.Duration, rates ...Rate) [][]float64 {
 	taken := make([][]float64, len(rates))
 	for range rounds {
 		for i, rate := range rates {
@@ -84,7 +84,7 @@ func (e effort) measure(s *suite, k kernel) Result {
 	if k.inBF16 != nil {
 		rates = append(rates, k.inBF16.rate(s))
 	}
-	return k.result(Turns(e.rounds, e.sample, rates...))
+	return k.result(inTurns(e.rounds, e.sample, rates...))
 }
 
 // result summarizes the rates of the limit, the kernel and, if there is one, the product in BF16.

@@ -74,7 +74,7 @@ func TestTurns(t *testing.T) {
 			return float64(10*i + len(order))
 		}
 	}
-	taken := Turns(2, time.Second, side(1), side(2))
+	taken := inTurns(2, time.Second, side(1), side(2))
 	if want := []int{1, 2, 1, 2}; !slices.Equal(order, want) {
 		t.Errorf("the order is %v, want %v", order, want)
 	}

@@ -17,19 +17,10 @@ type format struct {
 }
 
 var (
-	inFP32   = format{name: "fp32", dtype: tensor.FP32}
-	inBF16   = format{name: "bf16", dtype: tensor.BF16}
-	inMXFP8  = format{"mxfp8", tensor.BF16, true, mx.E4M3}
-	inMXINT8 = format{"mxint8", tensor.BF16, true, mx.INT8}
+	inFP32  = format{name: "fp32", dtype: tensor.FP32}
+	inBF16  = format{name: "bf16", dtype: tensor.BF16}
+	inMXFP8 = format{"mxfp8", tensor.BF16, true, mx.E4M3}
 )
-
-// peak returns the type whose multiply-adds bound the format's products.
-func (f format) peak() tensor.DType {
-	if f.quantized && f.codes == mx.INT8 {
-		return tensor.UINT8
-	}
-	return f.dtype
-}
 
 // bytes returns the memory of n elements, including scales.
 func (f format) bytes(n int) int {
@@ -99,7 +90,7 @@ func gigaFLOPs(m, n, k int) float64 { return 2e-9 * float64(m) * float64(n) * fl
 // gemm is y = x·Wᵀ, as in the forward pass of a linear layer, including the packing of both.
 func gemm(f format, m, n, k int) kernel {
 	return kernel{
-		name: f.name + "_gemm", shape: fmt.Sprintf("%dx%dx%d", m, n, k), work: gigaFLOPs(m, n, k), limit: peak(f.peak()),
+		name: f.name + "_gemm", shape: fmt.Sprintf("%dx%dx%d", m, n, k), work: gigaFLOPs(m, n, k), limit: peak(f.dtype),
 		prepare: func(s *suite) func() {
 			x, w, y := s.operand(f, m, k), s.operand(f, n, k), s.ex.New(tensor.FP32, m, n)
 			return func() { s.multiply(f, y, x, w) }
@@ -150,7 +141,7 @@ func weightCopies(bytes int) int { return (160<<20)/bytes + 1 }
 func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 	return kernel{
 		name: f.name + "_grouped", shape: fmt.Sprintf("%dx%dx%dx%d", experts, rows, n, k),
-		work: gigaFLOPs(experts*rows, n, k), limit: peak(f.peak()),
+		work: gigaFLOPs(experts*rows, n, k), limit: peak(f.dtype),
 		prepare: func(s *suite) func() {
 			x, w, y := s.operand(f, experts*rows, k), s.operand(f, experts*n, k), s.ex.New(out, experts*rows, n)
 			ends := mx.EqualGroups(experts, rows)

@@ -124,7 +124,7 @@ func adamW(name string, moments tensor.DType) kernel {
 			step := tensor.NewAdamWStep(1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 10)
 			state := tensor.AdamWState{Master: master, ExpAvg: m, ExpAvgSq: v}
 			work := s.ex.New(tensor.BF16, 1, n)
-			return func() { tensor.AdamW(s.ex, state, state, work, g, step) }
+			return func() { tensor.AdamW(s.ex, state, state, work, g, step, new(tensor.UpdateSums)) }
 		},
 	}
 }

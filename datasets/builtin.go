@@ -1,11 +1,17 @@
 package datasets
 
-// The built-in corpus: text that every Go installation has, or text inside the program, so that a
-// first run needs no download.
+// The built-in corpus, so that a first run needs no download: the handwritten Go source and
+// Newton's Opticks from the Go installation of the environment variable GOROOT or of the go
+// command. If there is none, it is the text inside the program, see package embedded.
+//
+// It has all *.go files under GOROOT/src, except tests, folders named testdata or vendor or hidden
+// from the go command (leading "." or "_"), files marked as generated, and tables (opcodes,
+// character classes, coefficients), recognized by few lower-case letters: see leastLowerCase. Go
+// 1.26 gives 27 MB in 3300 documents. Another Go version gives another corpus, with another
+// fingerprint.
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,9 +23,6 @@ import (
 	"spmoe/datasets/embedded"
 )
 
-// BuiltinMaxBytes caps the built-in corpus unless Options.MaxBytes does.
-const BuiltinMaxBytes = 32 << 20
-
 const (
 	// opticks is the only prose of a Go installation. Its bytes are used in any encoding.
 	opticks = "testdata/Isaac.Newton-Opticks.txt"
@@ -30,37 +33,14 @@ const (
 	leastLowerCase = 40
 )
 
-// Builtin reads the built-in corpus from the Go installation of the environment variable GOROOT or
-// of the go command: the handwritten Go source, and Newton's Opticks. If there is none, it reads
-// the text inside the program, see package embedded.
-//
-// It takes all *.go files under GOROOT/src, except tests, folders named testdata or vendor or
-// hidden from the go command (leading "." or "_"), files marked as generated, and tables (opcodes,
-// character classes, coefficients), recognized by few lower-case letters: see leastLowerCase. Go
-// 1.26 gives 27 MB in 3300 documents. Another Go version gives another corpus, with another
-// fingerprint.
-func Builtin(opts Options) (*Corpus, error) {
-	t, err := builtinTexts(opts)
-	if err != nil {
-		return nil, err
+// builtinSource lists the built-in corpus.
+func builtinSource(opts Options) (source, error) {
+	if err := opts.Rules.Validate(); err != nil {
+		return source{}, err
 	}
-	return newCorpora(t)[0], nil
-}
-
-func builtinTexts(opts Options) (texts, error) {
-	s, err := builtinSource()
-	if err != nil {
-		return texts{}, err
-	}
-	s.rules, s.tokenizer = opts.Rules, opts.tokenizer
-	return s.texts(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
-}
-
-// builtinSource lists the built-in corpus, without its cap.
-func builtinSource() (source, error) {
 	src, text, err := goSource()
 	if err != nil {
-		return embeddedSource(err)
+		return embeddedSource(err, opts)
 	}
 	files, err := goFiles(src)
 	if err == nil && len(files) == 0 {
@@ -69,11 +49,11 @@ func builtinSource() (source, error) {
 	if err != nil {
 		return source{}, fmt.Errorf("reading the built-in corpus: %w: pass text of your own with --data PATH", err)
 	}
-	return source{name: src, builtin: text, files: files, keep: handwritten}, nil
+	return source{name: src, builtin: text, files: files, keep: handwritten, rules: opts.Rules, tokenizer: opts.tokenizer}, nil
 }
 
 // embeddedSource lists the text inside the program. without says why it is read.
-func embeddedSource(without error) (source, error) {
+func embeddedSource(without error, opts Options) (source, error) {
 	all, err := embedded.Files()
 	if err != nil {
 		return source{}, err
@@ -82,6 +62,7 @@ func embeddedSource(without error) (source, error) {
 		name:    "the text inside the program",
 		builtin: describeEmbedded(without),
 		keep:    func([]byte) bool { return true },
+		rules:   opts.Rules, tokenizer: opts.tokenizer,
 	}
 	for _, f := range all {
 		s.files = append(s.files, file{name: f.Name, path: f.Name, size: int64(len(f.Text)), text: f.Text})

@@ -27,7 +27,7 @@ func TestBuiltinTakesHandwrittenSource(t *testing.T) {
 		"src/testdata/other.txt":                code,
 	})
 	t.Setenv("GOROOT", root)
-	c, err := Builtin(Options{})
+	c, err := Open(nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,19 +41,11 @@ func TestBuiltinTakesHandwrittenSource(t *testing.T) {
 	if c.Skipped != 3 {
 		t.Errorf("skipped %d files, want 3: two generated, one table", c.Skipped)
 	}
-
-	capped, err := Builtin(Options{MaxBytes: 700})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := capped.Train.Bytes() + capped.HeldOut.Bytes(); n != 601 {
-		t.Errorf("a cap of 700 bytes gives %d, want the 601 of the only document that fits", n)
-	}
 }
 
 func TestBuiltinErrors(t *testing.T) {
 	t.Setenv("GOROOT", writeTree(t, map[string]string{"src/readme": "not Go"}))
-	_, err := Builtin(Options{})
+	_, err := Open(nil, Options{})
 	wantError(t, err, "no Go files", "--data PATH")
 }
 
@@ -64,7 +56,7 @@ func TestBuiltinWithoutGo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for goroot, why := range map[string]string{"": "(no Go installation found)", missing: missing} {
 		t.Setenv("GOROOT", goroot)
-		c, err := Builtin(Options{})
+		c, err := Open(nil, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,22 +95,18 @@ func TestBuiltinWithoutGo(t *testing.T) {
 		if err != nil || len(all) != 1 || all[0].Bytes < train+heldOut || all[0].Source != "the text inside the program" {
 			t.Errorf("%+v, %v", all, err)
 		}
-		capped, err := Builtin(Options{MaxBytes: 100_000})
-		if err != nil || capped.Train.Bytes()+capped.HeldOut.Bytes() > 100_000 {
-			t.Errorf("a cap of 100,000 bytes is not kept: %v", err)
-		}
 	}
 }
 
 // TestBuiltinOfThisInstallation reads the Go installation that runs the test.
 func TestBuiltinOfThisInstallation(t *testing.T) {
-	c, err := Builtin(Options{})
+	c, err := Open(nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	train, heldOut := c.Train.Bytes(), c.HeldOut.Bytes()
-	if total := train + heldOut; total < 10<<20 || total > BuiltinMaxBytes {
-		t.Errorf("the built-in corpus holds %d bytes, want 10 MB to %d", total, BuiltinMaxBytes)
+	if total := train + heldOut; total < 10<<20 || total > 32<<20 {
+		t.Errorf("the built-in corpus holds %d bytes, want 10 to 32 MB", total)
 	}
 	if part := float64(heldOut) / float64(train+heldOut); part < 0.01 || part > 0.02 {
 		t.Errorf("%.4f of the bytes are held out, want 0.01 to 0.02", part)
@@ -126,14 +114,14 @@ func TestBuiltinOfThisInstallation(t *testing.T) {
 	if _, ok := names(c)["src/fmt/print.go"]; !ok {
 		t.Error("the built-in corpus has no src/fmt/print.go")
 	}
-	again, err := Builtin(Options{})
+	again, err := Open(nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := DescribeBuiltin(); c.Builtin != text || !strings.HasPrefix(text, "the Go sources in ") || !strings.Contains(text, " ("+runtime.Version()+", ") {
 		t.Errorf("the Go sources call themselves %q, and %q", c.Builtin, text)
 	}
-	if c.Fingerprint() != again.Fingerprint() {
+	if c.fingerprint != again.fingerprint {
 		t.Error("reading the corpus twice gives two fingerprints")
 	}
 }

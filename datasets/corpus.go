@@ -25,13 +25,12 @@ type Document struct {
 	file string // for a row: its file
 	row  int
 
-	order         uint64 // comes before the name, for validation documents by [TextRules]
+	order         uint64 // of validation documents: the hash of the text, which comes before the name
 	nul, replaced bool   // see Losses
 	special       map[string]int
 }
 
-// compare orders validation documents by their hash, if it has chosen them, and others by name, and
-// rows of a file by number.
+// compare orders validation documents by their hash, others by name, and rows of a file by number.
 func (d Document) compare(e Document) int {
 	return cmp.Or(cmp.Compare(d.order, e.order), cmp.Compare(cmp.Or(d.file, d.Name), cmp.Or(e.file, e.Name)), cmp.Compare(d.row, e.row))
 }
@@ -62,19 +61,11 @@ type Corpus struct {
 	// Builtin describes the built-in corpus, if this is it.
 	Builtin string
 
-	fingerprint string
+	fingerprint string // SHA-256, in hexadecimal, of all documents and the side of each
 }
 
-// Fingerprint identifies the content of all documents and the side of each: SHA-256 in hexadecimal.
-func (c *Corpus) Fingerprint() string { return c.fingerprint }
-
-// Options says how much of a source to read.
+// Options says how a source is read.
 type Options struct {
-	// MaxBytes caps the size of the corpus. Documents are taken in the order of the hash of their
-	// names, each one that still fits. 0 means [BuiltinMaxBytes] for the built-in corpus and no cap
-	// for paths.
-	MaxBytes int64
-
 	// Field is the field or column with the text in a file of rows; empty means
 	// [DefaultField].
 	Field string
@@ -96,7 +87,6 @@ type texts struct {
 	train, heldOut []Document
 	losses         Losses
 	builtin        string
-	rules          Rules
 }
 
 // newCorpora de-duplicates the validation documents of each of all against the training documents
@@ -114,7 +104,7 @@ func newCorpora(all ...texts) []*Corpus {
 	}
 	var corpora []*Corpus
 	for _, t := range all {
-		c := &Corpus{Train: pack(t.train, t.rules), HeldOut: pack(index.clean(t.heldOut), t.rules), Losses: t.losses, Builtin: t.builtin}
+		c := &Corpus{Train: pack(t.train), HeldOut: pack(index.clean(t.heldOut)), Losses: t.losses, Builtin: t.builtin}
 		c.fingerprint, c.Train.fingerprint, c.HeldOut.fingerprint = fingerprints(c.Train.fingerprint, c.HeldOut.fingerprint)
 		corpora = append(corpora, c)
 	}
@@ -130,7 +120,7 @@ func fingerprints(train, heldOut string) (corpus, trainSide, heldOutSide string)
 }
 
 // pack copies docs into one buffer, in their order.
-func pack(docs []Document, rules Rules) Split {
+func pack(docs []Document) Split {
 	slices.SortStableFunc(docs, Document.compare)
 	size := 0
 	for _, d := range docs {
@@ -143,17 +133,9 @@ func pack(docs []Document, rules Rules) Split {
 		text = append(text, d.Text...)
 		docs[i].Text = text[start:len(text):len(text)]
 		text = append(text, separator)
-		rules.identify(sum, docs[i])
+		writeField(sum, docs[i].Text)
 	}
 	return Split{docs: docs, text: text, fingerprint: hex.EncodeToString(sum.Sum(nil))}
-}
-
-// identify adds a document to the hash of a side.
-func (r Rules) identify(sum io.Writer, d Document) {
-	if r.byName() {
-		writeField(sum, []byte(d.Name))
-	}
-	writeField(sum, d.Text)
 }
 
 // digest returns the SHA-256, in hexadecimal, of parts and their lengths.

@@ -1,7 +1,7 @@
 package datasets
 
 // Reading the files of a corpus: several at a time, in an order that does not depend on the
-// machine, up to a cap.
+// machine.
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -94,69 +93,32 @@ func readText(path string, size int64) ([]byte, error) {
 	return nil, fmt.Errorf("it grows while it is read: it had %d bytes and has more than %d", size, size+mostGrowth)
 }
 
-// texts reads the text files that keep accepts, and the rows of other files: at most maxBytes, or
-// all if it is 0.
-func (s source) texts(maxBytes int64) (t texts, err error) {
-	room := maxBytes
-	switch {
-	case maxBytes < 0:
-		return t, fmt.Errorf("the corpus is capped at %d bytes: expected a positive number, or 0 for the default", maxBytes)
-	case maxBytes == 0:
-		room = math.MaxInt64
-	}
+// texts reads the text files that keep accepts, and the rows of other files.
+func (s source) texts() (t texts, err error) {
 	files := slices.Clone(s.files)
 	sortByNameHash(files, func(f file) string { return f.name })
+	read, err := s.readAll(files)
+	if err != nil {
+		return t, err
+	}
+	var docs []Document
+	for _, d := range slices.Concat(read...) {
+		t.losses.count(d)
+		if len(d.Text) > 0 {
+			docs = append(docs, d)
+		} else {
+			t.losses.Skipped++
+		}
+	}
 	for _, f := range files {
 		t.losses.Other += f.others
 	}
-	var docs []Document
-	for rest := files; len(rest) > 0; {
-		batch, n := fitting(rest, room)
-		t.losses.Skipped += n - len(batch)
-		rest = rest[n:]
-		read, err := s.readAll(batch)
-		if err != nil {
-			return t, err
-		}
-		for _, found := range read {
-			for _, d := range found {
-				t.losses.count(d)
-				if n := int64(len(d.Text)); n > 0 && n <= room {
-					docs = append(docs, d)
-					room -= n
-				} else {
-					t.losses.Skipped++
-				}
-			}
-		}
-	}
 	if len(docs) == 0 {
-		return t, s.noText(maxBytes, t.losses)
+		return t, s.noText(t.losses)
 	}
-	t.builtin, t.rules = s.builtin, s.rules
-	t.train, t.heldOut, err = s.rules.split(docs)
+	t.builtin = s.builtin
+	t.train, t.heldOut, err = split(docs)
 	return t, err
-}
-
-// fitting returns files that fit into room together, from the first n of files. It stops where a
-// file would fit only if an earlier one turns out to be unwanted. So a batch never reads more than
-// there is room for, and the result is the same as for one file at a time.
-func fitting(files []file, room int64) (batch []file, n int) {
-	left := room
-	for _, f := range files {
-		switch {
-		case f.kind.rows() || f.packing != unpacked:
-			batch = append(batch, f) // which of its rows fit is known when they are read
-		case f.size > room: // never fits, because room only shrinks
-		case f.size > left:
-			return batch, n
-		default:
-			batch = append(batch, f)
-			left -= f.size
-		}
-		n++
-	}
-	return batch, n
 }
 
 // readAll returns the documents of each of files. Unwanted ones have no text.
@@ -179,15 +141,11 @@ func (s source) readAll(files []file) ([][]Document, error) {
 }
 
 // noText says that no document of a source has text.
-func (s source) noText(maxBytes int64, losses Losses) error {
-	limit := ""
-	if maxBytes > 0 {
-		limit = fmt.Sprintf(" of at most %d bytes", maxBytes)
-	}
+func (s source) noText(losses Losses) error {
 	if !slices.ContainsFunc(s.files, func(f file) bool { return !f.kind.rows() }) {
-		return fmt.Errorf("no text in %s: %q has no text%s in any of %d rows (%d have NUL bytes only; the others are empty or null): give other data, or another data_field",
-			s.name, cmp.Or(s.field, DefaultField), limit, losses.Skipped, losses.NUL)
+		return fmt.Errorf("no text in %s: %q has no text in any of %d rows (%d have NUL bytes only; the others are empty or null): give other data, or another data_field",
+			s.name, cmp.Or(s.field, DefaultField), losses.Skipped, losses.NUL)
 	}
-	return fmt.Errorf("no text in %s: none of %d files is a non-empty text file%s; hidden and binary files do not count; %d rows and files have no text (%d have NUL bytes only)",
-		s.name, len(s.files), limit, losses.Skipped, losses.NUL)
+	return fmt.Errorf("no text in %s: none of %d files is a non-empty text file; hidden and binary files do not count; %d rows and files have no text (%d have NUL bytes only)",
+		s.name, len(s.files), losses.Skipped, losses.NUL)
 }

@@ -38,7 +38,7 @@ func numbered(n, size int) []Document {
 
 // newCorpus makes a corpus of docs.
 func newCorpus(docs []Document, skipped int) (*Corpus, error) {
-	train, heldOut, err := NewestRules.split(docs)
+	train, heldOut, err := split(docs)
 	if err != nil {
 		return nil, err
 	}

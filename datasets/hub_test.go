@@ -57,7 +57,7 @@ func TestOpenOfHub(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prints[c.Fingerprint()] = true
+		prints[c.fingerprint] = true
 		if got := textsAt(t, "hf:org/rows"); !slices.Equal(got, want) || len(got) == 0 {
 			t.Errorf("%d documents, want %d", len(got), len(want))
 		}

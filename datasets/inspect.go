@@ -87,7 +87,7 @@ func (s source) inspect(ctx context.Context, t Tokenizer) (one Inspection, err e
 		return nil
 	})
 	if err == nil && one.Documents == 0 {
-		err = s.noText(0, one.Losses)
+		err = s.noText(one.Losses)
 	}
 	encode()
 	return one, err

@@ -63,9 +63,6 @@ var kinds = map[string]kind{
 	".parquet": parquetFile, ".pq": parquetFile, ".arrow": arrowData, ".arrows": arrowData, ".feather": arrowData, ".ipc": arrowData,
 }
 
-// laterKinds are texts by the first rules.
-var laterKinds = map[string]bool{".jsonlines": true, ".csv": true, ".tsv": true}
-
 // unpackers are the commands for compressed files that are not read.
 var unpackers = map[string]string{
 	".xz": "xz -d", ".bz2": "bzip2 -d", ".lz4": "lz4 -d", ".br": "brotli -d", ".lzma": "xz -d", ".zip": "unzip", ".7z": "7z x", ".tar": "tar -xf", ".tgz": "tar -xzf",
@@ -89,9 +86,6 @@ func (f *file) identify(opts Options) error {
 	}
 	known := false
 	f.kind, known = kinds[ext]
-	if laterKinds[ext] && opts.Rules.byName() {
-		f.kind, known = plainText, false
-	}
 	sniffed := ext == ".json" || (f.kind == commaSeparated || f.kind == tabSeparated) && !f.given
 	switch {
 	case known && !sniffed:
@@ -141,7 +135,7 @@ func (f *file) jsonKind(start []byte, opts Options) kind {
 		return plainText
 	}
 	begin := bytes.TrimSpace(bytes.TrimPrefix(start, byteOrderMark))
-	if opts.Rules.byName() || len(begin) == 0 || begin[0] != '[' && begin[0] != '{' {
+	if len(begin) == 0 || begin[0] != '[' && begin[0] != '{' {
 		return plainText
 	}
 	first := values(bufio.NewReader(bytes.NewReader(start)), field, func(row) error { return errFound })

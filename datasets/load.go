@@ -129,11 +129,7 @@ type dataPart struct {
 
 // open reads the data of one group of paths.
 func (d *Data) open(paths []string, t Tokenizer, opts Options) (p dataPart, err error) {
-	if len(paths) == 0 {
-		p.texts, err = builtinTexts(opts)
-		return p, err
-	}
-	s, err := find(paths, opts)
+	s, err := sourceAt(paths, opts)
 	if err != nil {
 		return p, err
 	}
@@ -141,7 +137,7 @@ func (d *Data) open(paths []string, t Tokenizer, opts Options) (p dataPart, err 
 		return p, err
 	}
 	if p.tokens == nil {
-		p.texts, err = s.texts(opts.MaxBytes)
+		p.texts, err = s.texts()
 		return p, err
 	}
 	d.unmap = append(d.unmap, p.tokens.unmap)
@@ -206,12 +202,18 @@ func (s source) tokens() (*tokenFile, error) {
 	return nil, nil
 }
 
+// sourceAt lists the files at paths, or those of the built-in corpus.
+func sourceAt(paths []string, opts Options) (source, error) {
+	if len(paths) == 0 {
+		return builtinSource(opts)
+	}
+	return find(paths, opts)
+}
+
 // openSource lists the files at paths, or those of the built-in corpus. None may be a token file.
 func openSource(paths []string, opts Options) (s source, err error) {
 	if len(paths) == 0 {
-		s, err = builtinSource()
-		s.rules, s.tokenizer = opts.Rules, opts.tokenizer
-		return s, err
+		return builtinSource(opts)
 	}
 	for _, p := range paths {
 		if path, _, ok := SplitWeight(p); ok {

@@ -159,17 +159,6 @@ func (l *Loader) pick(g int64) (part int, i int64) {
 	return part, g/slots*p.slots + slot - p.before
 }
 
-// Constants lists the memory that does not change while the loader is used: slices, and pointers to
-// values. It leaves out the text.
-func (l *Loader) Constants() (all []any) {
-	all = append(all, &l.cfg, &l.start, &l.slots, l.stream.turns)
-	for i := range l.parts {
-		p := &l.parts[i]
-		all = append(all, &p.part.slots, &p.before, &p.windows, &p.order, &p.stream.vocab)
-	}
-	return all
-}
-
 // State returns the position of the loader: the next batch was not read yet.
 func (l *Loader) State() State {
 	return State{Pos: l.pos, Start: l.start, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}

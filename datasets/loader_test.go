@@ -214,30 +214,3 @@ func FuzzRestore(f *testing.F) {
 		}
 	})
 }
-
-// TestChangedText: no window of text that has changed in memory is used, and all others are.
-func TestChangedText(t *testing.T) {
-	const seq, tokens = 50, 20*sealedBytes + 13
-	narrow := Stream{narrow: make([]byte, tokens)}
-	for name, s := range map[string]Stream{"narrow": narrow.sealed(), "wide": countingStream(tokens).sealed()} {
-		cfg := LoaderConfig{Seq: seq, GlobalBatch: 1, Ranks: 1}
-		l, dst := newLoader(t, s, cfg), make([]int32, seq+1)
-		refused := func() (n int) {
-			for l.pos = 0; l.pos < l.parts[0].windows; {
-				if err := l.Next(dst); err != nil {
-					wantError(t, err, "the text has changed in memory", "--resume")
-					n++
-				}
-			}
-			return n
-		}
-		if n := refused(); n != 0 {
-			t.Errorf("%s: %d windows refused", name, n)
-		}
-		s.memory()[len(s.memory())-1000] ^= 4 // of the last whole block or the one after it
-		perBlock := sealedBytes * tokens / len(s.memory()) / seq
-		if n := refused(); n < 1 || n > perBlock+2 {
-			t.Errorf("%s: %d windows refused, of %d in a block", name, n, perBlock)
-		}
-	}
-}

@@ -17,8 +17,8 @@ import (
 	"spmoe/datasets/hub"
 )
 
-// Open reads a corpus from files, folders and glob patterns such as c4/*.jsonl.zst. It reads a
-// folder with all its sub-folders.
+// Open reads a corpus from files, folders and glob patterns such as c4/*.jsonl.zst, or the built-in
+// corpus if there are no paths. It reads a folder with all its sub-folders.
 //
 // A file is a document, or several if lines that are <|endoftext|> stand between them, as in
 // TinyStories; see [EpochRules]. Some files have one document per row: JSON Lines (.jsonl,
@@ -44,11 +44,11 @@ import (
 // A path that is missing, unreadable or empty is an error that names it, and so is a binary file
 // that is given itself.
 func Open(paths []string, opts Options) (*Corpus, error) {
-	s, err := find(paths, opts)
+	s, err := sourceAt(paths, opts)
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.texts(opts.MaxBytes)
+	t, err := s.texts()
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +57,9 @@ func Open(paths []string, opts Options) (*Corpus, error) {
 
 // find lists the files at paths.
 func find(paths []string, opts Options) (source, error) {
+	if err := opts.Rules.Validate(); err != nil {
+		return source{}, err
+	}
 	if len(paths) == 0 {
 		return source{}, fmt.Errorf("no data was given: expected at least one text file or folder of them")
 	}

@@ -1,7 +1,6 @@
 package datasets
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -57,7 +56,7 @@ func TestOpenDoesNotDependOnPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Fingerprint() != b.Fingerprint() {
+	if a.fingerprint != b.fingerprint {
 		t.Error("a corpus that is moved has another fingerprint")
 	}
 }
@@ -140,66 +139,16 @@ func TestOpenErrors(t *testing.T) {
 			}
 		})
 	}
-	_, err := Open(nil, Options{})
-	wantError(t, err, "no data", "expected at least one")
-	_, err = Open([]string{at("good.txt")}, Options{MaxBytes: -1})
-	wantError(t, err, "-1", "expected a positive number")
-	_, err = Open([]string{at("good.txt")}, Options{MaxBytes: 5})
-	wantError(t, err, "good.txt", "at most 5 bytes")
 }
 
-// TestMaxBytesOfAGrowingFile reads a file that holds more than its size says, as one does that is
-// being written.
-func TestMaxBytesOfAGrowingFile(t *testing.T) {
+// TestGrowingFile reads a file that holds more than its size says, as one does that is being
+// written.
+func TestGrowingFile(t *testing.T) {
 	const growing = "/proc/version"
 	if info, err := os.Stat(growing); err != nil || info.Size() != 0 {
 		t.Skip("no file here holds more than its size says")
 	}
-	_, err := Open([]string{growing}, Options{MaxBytes: 5})
-	wantError(t, err, growing, "at most 5 bytes")
 	if _, err := Open([]string{growing}, Options{}); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestMaxBytes checks the batches in which files are read against the rule they stand for: one file
-// after the other, each one that still fits.
-func TestMaxBytes(t *testing.T) {
-	tree := make(map[string]string)
-	for i := range 60 {
-		tree[fmt.Sprintf("d/%02d.txt", i)] = strings.Repeat("y", 1+i*i%97)
-	}
-	for i := range 20 { // passed over, so the files behind them get their room
-		tree[fmt.Sprintf("d/%02d.bin", i)] = "\x00" + strings.Repeat("z", i*5)
-	}
-	root := filepath.Join(writeTree(t, tree), "d")
-	whole, err := Open([]string{root}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var order []string
-	for name := range tree {
-		order = append(order, name)
-	}
-	slices.Sort(order)
-	sortByNameHash(order, func(name string) string { return name })
-	for _, limit := range []int64{2, 50, 97, 400, 1000, 1 << 20} {
-		room, want := limit, int64(0)
-		for _, name := range order {
-			if n := int64(len(tree[name])); n <= room && strings.HasSuffix(name, ".txt") {
-				room -= n
-				want += n
-			}
-		}
-		c, err := Open([]string{root}, Options{MaxBytes: limit})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := c.Train.Bytes() + c.HeldOut.Bytes(); got != want {
-			t.Errorf("a cap of %d bytes gives %d, want %d", limit, got, want)
-		}
-		if same := c.Fingerprint() == whole.Fingerprint(); same != (limit == 1<<20) {
-			t.Errorf("a cap of %d bytes: same corpus as without: %v", limit, same)
-		}
 	}
 }

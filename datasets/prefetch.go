@@ -1,10 +1,6 @@
 package datasets
 
-import (
-	"fmt"
-
-	"github.com/zeebo/xxh3"
-)
+import "fmt"
 
 // Prefetching: the next batch is read while the current one is trained on, so that no step waits
 // for a disk.
@@ -18,24 +14,18 @@ type Ahead struct {
 	pos    int64 // of the batch that is being read
 	rows   []int32
 	asked  chan int64 // positions to read from; closed at the end
-	ready  chan batch
-	busy   bool // a batch is being read, or is in rows
+	ready  chan error // of reading a batch
+	busy   bool       // a batch is being read, or is in rows
 	closed bool
 
 	// batches that were not ready when they were requested; the first never is
 	late int
 }
 
-// batch describes what is in rows: its checksum, or why it could not be read.
-type batch struct {
-	sum uint64
-	err error
-}
-
 // NewAhead returns the loader's batches from its position on. It reads nothing before the first one
 // is requested.
 func NewAhead(l *Loader) *Ahead {
-	return &Ahead{loader: l, ready: make(chan batch, 1)}
+	return &Ahead{loader: l, ready: make(chan error, 1)}
 }
 
 // start starts to read the batch at the loader's position.
@@ -55,19 +45,14 @@ func (a *Ahead) start(tokens int) {
 }
 
 // read reads the batch at a position. A panic would end all ranks of the process.
-func (a *Ahead) read(pos int64) (b batch) {
+func (a *Ahead) read(pos int64) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			b.err = fmt.Errorf("reading the next batch: panic: %v", cause)
+			err = fmt.Errorf("reading the next batch: panic: %v", cause)
 		}
 	}()
-	b.err = a.loader.read(a.rows, pos)
-	b.sum = Checksum(a.rows)
-	return b
+	return a.loader.read(a.rows, pos)
 }
-
-// Checksum returns a checksum of the rows of a batch.
-func Checksum(rows []int32) uint64 { return xxh3.Hash(Stream{wide: rows}.memory()) }
 
 // Continue continues from sample pos. If again is set, it forgets what was read ahead, which may be
 // wrong.
@@ -77,8 +62,7 @@ func (a *Ahead) Continue(pos int64, again bool) {
 	}
 }
 
-// Next is [Loader.Next]. It reads rows again if they have changed in memory since they were read
-// ahead.
+// Next is [Loader.Next].
 func (a *Ahead) Next(dst []int32) error {
 	if a.closed {
 		panic("datasets: Next after Close")
@@ -94,21 +78,15 @@ func (a *Ahead) Next(dst []int32) error {
 	if !a.busy {
 		a.start(len(dst))
 	}
-	b := <-a.ready
+	err := <-a.ready
 	a.busy = false
-	if copy(dst, a.rows); b.err == nil && Checksum(dst) != b.sum {
-		b.err = a.loader.read(dst, a.loader.pos)
-	}
-	err := b.err
+	copy(dst, a.rows)
 	a.loader.pos += int64(a.loader.cfg.GlobalBatch)
 	if err == nil {
 		a.start(len(dst))
 	}
 	return err
 }
-
-// Constants is [Loader.Constants].
-func (a *Ahead) Constants() []any { return a.loader.Constants() }
 
 // State is [Loader.State]. It does not count what was read ahead.
 func (a *Ahead) State() State { return a.loader.State() }

@@ -65,24 +65,13 @@ func TestAheadAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestAheadReadsAgain: rows that change while they wait are read again.
+// TestAheadReadsAgain: rows that are read again do not come from what was read ahead.
 func TestAheadReadsAgain(t *testing.T) {
 	cfg := LoaderConfig{Seq: 4, GlobalBatch: 2, Ranks: 1, Seed: 3}
 	plain, a := newLoader(t, countingStream(101), cfg), NewAhead(newLoader(t, countingStream(101), cfg))
 	defer a.Close()
 	got := make([]int32, 10)
-	for step := range 5 {
-		if err := a.Next(got); err != nil {
-			t.Fatal(err)
-		}
-		if want := next(plain); !slices.Equal(got, want) {
-			t.Fatalf("batch %d: %v, want %v", step, got, want)
-		}
-		b := <-a.ready // the next batch has been read
-		a.rows[step] ^= 1 << 3
-		a.ready <- b
-	}
-	for _, pos := range []int64{4, 0} { // the first after damaged rows, the second after sound ones
+	for _, pos := range []int64{4, 4, 0} {
 		a.Continue(pos, true)
 		if err := a.Next(got); err != nil || a.State().Pos != pos+2 {
 			t.Fatal(err, a.State())
@@ -90,5 +79,8 @@ func TestAheadReadsAgain(t *testing.T) {
 		if plain.pos = pos; !slices.Equal(got, next(plain)) {
 			t.Errorf("rows %v of sample %d", got, pos)
 		}
+		b := <-a.ready // the next batch has been read
+		a.rows[3] ^= 1 << 3
+		a.ready <- b
 	}
 }

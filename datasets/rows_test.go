@@ -77,7 +77,7 @@ func untailed(docs map[string]string) map[string]string {
 // with each codec, are the rows of rows.jsonl, and so are its lists. See testdata/make/others.mjs.
 func TestFilesOfOthers(t *testing.T) {
 	paths, err := filepath.Glob("testdata/others/*")
-	if err != nil || len(paths) < 28 {
+	if err != nil || len(paths) < 27 {
 		t.Fatal(len(paths), err)
 	}
 	lines, err := os.ReadFile("testdata/rows.jsonl")
@@ -136,12 +136,12 @@ func TestFormats(t *testing.T) {
 				t.Error(err)
 				continue
 			}
-			read, err := s.texts(0)
+			read, err := s.texts()
 			if err != nil {
 				t.Error(err)
 				continue
 			}
-			c := &Corpus{Train: pack(read.train, NewestRules), HeldOut: pack(read.heldOut, NewestRules)}
+			c := &Corpus{Train: pack(read.train), HeldOut: pack(read.heldOut)}
 			if got, want := untailed(names(c)), rowsOf(t, name+ext); !maps.Equal(got, want) {
 				t.Errorf("%s holds %d documents, want %d", path, len(got), len(want))
 			}
@@ -391,7 +391,7 @@ func TestFoldersOfRows(t *testing.T) {
 		if err != nil || !slices.Equal(got, c.want) || losses.Other != c.other {
 			t.Errorf("%q: %q, %d others, %v, want %q and %d", c.paths, got, losses.Other, err, c.want, c.other)
 		}
-		if all, err := s.texts(0); err != nil || all.losses.Other != c.other {
+		if all, err := s.texts(); err != nil || all.losses.Other != c.other {
 			t.Errorf("%q: %d others, %v, want %d", c.paths, all.losses.Other, err, c.other)
 		}
 	}

@@ -7,17 +7,13 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-
-	"github.com/zeebo/xxh3"
 )
 
 // Rules is a version of these rules. The zero value is the newest.
 type Rules int
 
 const (
-	// FirstRules chooses validation documents by the hash of their names. Documents with a NUL
-	// count as binary. CSV, .jsonlines, and JSON that does not begin with a line that is a whole
-	// object, are text. Fingerprints depend on the names of documents.
+	// FirstRules are those of runs before there was a setting. They are no longer read.
 	FirstRules Rules = 1
 
 	// TextRules chooses validation documents by the hash of their text, and orders them by it. So
@@ -35,42 +31,34 @@ const (
 	NewestRules = EpochRules
 )
 
-// Validate returns an error for unknown rules.
+// lastFirstRules is the last commit that reads data by [FirstRules].
+const lastFirstRules = "66fb8c31"
+
+// Validate returns an error for rules that are unknown or no longer read.
 func (r Rules) Validate() error {
-	if r < 0 || r > NewestRules {
-		return fmt.Errorf("data_rules is %d: give %d to %d; new runs have the last", r, FirstRules, NewestRules)
+	switch {
+	case r == FirstRules:
+		return fmt.Errorf("data_rules is %d, of a run that began before there was this setting: continue that run with the launcher of commit %s; new runs have %d", r, lastFirstRules, NewestRules)
+	case r < 0 || r > NewestRules:
+		return fmt.Errorf("data_rules is %d: give %d or %d; new runs have the last", r, TextRules, NewestRules)
 	}
 	return nil
 }
 
-// byName reports whether validation documents are chosen by their names.
-func (r Rules) byName() bool { return cmp.Or(r, NewestRules) == FirstRules }
-
 // byEpochs reports whether the parts of a mixture are read by epochs, and text files divided.
 func (r Rules) byEpochs() bool { return cmp.Or(r, NewestRules) >= EpochRules }
 
-// hash returns the hash that chooses validation documents.
-func (r Rules) hash(d Document) uint64 {
-	if r.byName() {
-		return nameHash(d.Name)
-	}
-	return xxh3.Hash(d.Text)
-}
-
-// cleaned returns the text of a row without NUL bytes, or no text if the row counts as binary.
-func (r Rules) cleaned(text []byte) (clean []byte, changed bool) {
+// withoutNUL returns the text of a row without NUL bytes.
+func withoutNUL(text []byte) (clean []byte, changed bool) {
 	if bytes.IndexByte(text, separator) < 0 {
 		return text, false
-	}
-	if r.byName() {
-		return nil, false
 	}
 	return bytes.ReplaceAll(text, []byte{separator}, nil), true
 }
 
 // Losses counts what reading leaves out or replaces.
 type Losses struct {
-	Skipped  int `json:"skipped"`         // documents and files without text, or binary, generated or beyond MaxBytes
+	Skipped  int `json:"skipped"`         // documents and files without text, or binary or generated
 	NUL      int `json:"nul"`             // documents that have lost NUL bytes
 	Replaced int `json:"replaced"`        // documents of JSON in which U+FFFD stands for invalid characters
 	Other    int `json:"other,omitempty"` // files without rows in folders with rows

@@ -36,7 +36,7 @@ func TestTextBytes(t *testing.T) {
 			t.Errorf("%v: %d bytes, want %d", c.paths, got, c.want)
 		}
 	}
-	built, err := Builtin(Options{})
+	built, err := Open(nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func (s source) documents(f file, each func(Document) error) error {
 		return s.divide(Document{Name: f.name, Text: text}, s.rules.byEpochs(), each)
 	}
 	err := f.eachRow(cmp.Or(s.field, DefaultField), func(r row) error {
-		text, nul := s.rules.cleaned(r.text)
+		text, nul := withoutNUL(r.text)
 		return s.divide(Document{Name: fmt.Sprintf("%s#%d", f.name, r.number), Text: text, file: f.name, row: r.number, nul: nul, replaced: r.replaced}, false, each)
 	})
 	if err != nil {

@@ -1,15 +1,16 @@
 package datasets
 
 // The validation split: about 2 % of the bytes are held out, at most 16 MiB, chosen by the hash of
-// the documents' texts, see [Rules]. It does not depend on the seed or on the number of ranks.
+// the documents' texts. It does not depend on the seed or on the number of ranks.
 
 import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"slices"
+
+	"github.com/zeebo/xxh3"
 )
 
 // heldOutShare determines the share of the corpus that is held out: 1/heldOutShare of the bytes,
@@ -24,7 +25,7 @@ type division struct {
 	heldOut []bool
 	longest int   // the document whose end is held out
 	at      int64 // where that end begins; its length if it is empty
-	order   []uint64
+	hashes  []uint64
 }
 
 // divide divides documents with the given sizes, in bytes, and hashes.
@@ -34,7 +35,7 @@ type division struct {
 // budget, because the corpus consists of one or a few long files, the rest is cut off the end of
 // the longest training document and becomes the document "NAME#tail". So 1 to 2 % are held out
 // before de-duplication, for any files. A corpus of fewer than two bytes is an error.
-func (r Rules) divide(sizes []int64, hashes []uint64) (division, error) {
+func divide(sizes []int64, hashes []uint64) (division, error) {
 	total := int64(0)
 	order := make([]int, len(sizes))
 	for i, n := range sizes {
@@ -46,10 +47,7 @@ func (r Rules) divide(sizes []int64, hashes []uint64) (division, error) {
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(hashes[i], hashes[j]) })
 	budget := min(max(total/heldOutShare, 1), mostHeldOut)
-	d := division{heldOut: make([]bool, len(sizes)), longest: -1}
-	if !r.byName() {
-		d.order = hashes
-	}
+	d := division{heldOut: make([]bool, len(sizes)), longest: -1, hashes: hashes}
 	missing := budget
 	for _, i := range order {
 		if sizes[i] <= missing {
@@ -74,9 +72,7 @@ func (d division) sides(i int, doc Document) (train, heldOut Document) {
 		return doc, Document{}
 	}
 	train, heldOut = doc, doc
-	if d.order != nil {
-		heldOut.order = d.order[i]
-	}
+	heldOut.order = d.hashes[i]
 	if d.heldOut[i] {
 		return Document{}, heldOut
 	}
@@ -87,12 +83,12 @@ func (d division) sides(i int, doc Document) (train, heldOut Document) {
 
 // split divides docs into training and validation documents, at least one on each side, like
 // divide.
-func (r Rules) split(docs []Document) (train, heldOut []Document, err error) {
+func split(docs []Document) (train, heldOut []Document, err error) {
 	sizes, hashes := make([]int64, len(docs)), make([]uint64, len(docs))
 	for i, d := range docs {
-		sizes[i], hashes[i] = int64(len(d.Text)), r.hash(d)
+		sizes[i], hashes[i] = int64(len(d.Text)), xxh3.Hash(d.Text)
 	}
-	sides, err := r.divide(sizes, hashes)
+	sides, err := divide(sizes, hashes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -106,12 +102,6 @@ func (r Rules) split(docs []Document) (train, heldOut []Document, err error) {
 		}
 	}
 	return train, heldOut, nil
-}
-
-// nameHash returns the first bytes of the SHA-256 of a name.
-func nameHash(name string) uint64 {
-	sum := sha256.Sum256([]byte(name))
-	return binary.BigEndian.Uint64(sum[:])
 }
 
 // sortByNameHash sorts items by the SHA-256 of their names: an order that is the same on every

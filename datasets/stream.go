@@ -5,10 +5,6 @@ package datasets
 
 import (
 	"fmt"
-	"slices"
-	"unsafe"
-
-	"github.com/zeebo/xxh3"
 )
 
 // Stream is a sequence of token ids, in which the encoding of a NUL byte follows each document, or
@@ -22,7 +18,6 @@ type Stream struct {
 	vocab       int32
 	name        string // of the file
 	fingerprint string
-	seals       []uint64 // checksums of blocks of the ids; nil: they are in a file
 
 	parts []part // for a mixture, which has no ids of its own
 	turns []turn // of its parts; nil: see [EpochRules]
@@ -33,7 +28,7 @@ func Tokenize(s Split, t Tokenizer) Stream {
 	stream := Stream{fingerprint: digest(s.fingerprint, t.Name())}
 	if _, ok := t.(Bytes); ok {
 		stream.narrow = s.text
-		return stream.sealed()
+		return stream
 	}
 	ends := make([]int, len(s.docs)+1)
 	for i, d := range s.docs {
@@ -42,45 +37,7 @@ func Tokenize(s Split, t Tokenizer) Stream {
 	encode(t, len(s.docs), func(i int) []byte { return s.text[ends[i]:ends[i+1]] }, func(ids []int32) {
 		stream.wide = append(stream.wide, ids...)
 	})
-	return stream.sealed()
-}
-
-// sealedBytes is the number of bytes that a seal covers.
-const sealedBytes = 4096
-
-// memory returns the ids as they are stored, unless they are in a file.
-func (s Stream) memory() []byte {
-	if s.wide != nil {
-		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s.wide))), len(s.wide)*wideBytes)
-	}
-	return s.narrow
-}
-
-const wideBytes = 4
-
-// sealed returns the stream with seals of its ids, which stay in memory for the whole run.
-func (s Stream) sealed() Stream {
-	for block := range slices.Chunk(s.memory(), sealedBytes) {
-		s.seals = append(s.seals, xxh3.Hash(block))
-	}
-	return s
-}
-
-// check compares the ids [start, end) with their seals.
-func (s Stream) check(start, end int64) error {
-	all, size := s.memory(), int64(1)
-	if s.seals == nil {
-		return nil
-	}
-	if s.wide != nil {
-		size = wideBytes
-	}
-	for i := start * size / sealedBytes; i*sealedBytes < end*size; i++ {
-		if xxh3.Hash(all[i*sealedBytes:min((i+1)*sealedBytes, int64(len(all)))]) != s.seals[i] {
-			return fmt.Errorf("the text has changed in memory, within %d bytes from byte %d on: this machine's memory is not reliable: resume from the last checkpoint (--resume), which reads it again", sealedBytes, i*sealedBytes)
-		}
-	}
-	return nil
+	return stream
 }
 
 // Len returns the number of tokens.
@@ -113,8 +70,8 @@ func (s Stream) windows(seq int) (int64, error) {
 	return n, nil
 }
 
-// window fills dst, [seq+1], with window i. Ids that have changed in memory, or that are beyond the
-// vocabulary of a file's tokenizer, are an error.
+// window fills dst, [seq+1], with window i. Ids of a file that are beyond the vocabulary of its
+// tokenizer are an error.
 func (s Stream) window(dst []int32, i int64) error {
 	return s.copyIDs(dst, i*int64(len(dst)-1))
 }
@@ -133,7 +90,7 @@ func (s Stream) copyIDs(dst []int32, start int64) error {
 		copy(dst, s.wide[start:end])
 	}
 	if s.vocab == 0 {
-		return s.check(start, end)
+		return nil
 	}
 	for i, id := range dst {
 		if uint32(id) >= uint32(s.vocab) {

@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/zeebo/xxh3"
+
 	"spmoe/datasets/arrowipc"
 )
 
@@ -59,7 +61,7 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 	if progress == nil {
 		progress = func(TokenizeProgress) {}
 	}
-	w, err := newTokenWriter(filepath.Dir(path), t, opts.Rules)
+	w, err := newTokenWriter(filepath.Dir(path), t)
 	if err != nil {
 		return sum, err
 	}
@@ -83,16 +85,16 @@ func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (size
 	var hashes []uint64
 	done := int64(0)
 	losses, err = s.each(ctx, func(d Document) error {
-		sizes, hashes = append(sizes, int64(len(d.Text))), append(hashes, s.rules.hash(d))
+		sizes, hashes = append(sizes, int64(len(d.Text))), append(hashes, xxh3.Hash(d.Text))
 		done += int64(len(d.Text))
 		progress(TokenizeProgress{"reading", done})
 		return nil
 	})
 	if err == nil && len(sizes) == 0 {
-		err = s.noText(0, losses)
+		err = s.noText(losses)
 	}
 	if err == nil {
-		sides, err = s.rules.divide(sizes, hashes)
+		sides, err = divide(sizes, hashes)
 	}
 	return sizes, sides, losses, err
 }
@@ -100,7 +102,6 @@ func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (size
 // tokenWriter collects the tokens of both sides in files without names.
 type tokenWriter struct {
 	tokenizer Tokenizer
-	rules     Rules
 	width     int
 	sides     [2]*sideWriter
 	texts     [][]byte // to be encoded, each with its NUL
@@ -116,8 +117,8 @@ type sideWriter struct {
 	offset, encode []byte
 }
 
-func newTokenWriter(dir string, t Tokenizer, rules Rules) (w *tokenWriter, err error) {
-	w = &tokenWriter{tokenizer: t, rules: rules, width: 4}
+func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
+	w = &tokenWriter{tokenizer: t, width: 4}
 	if t.VocabSize() <= 1<<16 {
 		w.width = 2
 	}
@@ -150,7 +151,7 @@ func (w *tokenWriter) add(side int, d Document) error {
 	s := w.sides[side]
 	s.Documents++
 	s.Bytes += int64(len(d.Text))
-	w.rules.identify(s.identity, d)
+	writeField(s.identity, d.Text)
 	w.texts = append(w.texts, append(bytes.Clone(d.Text), separator))
 	w.of = append(w.of, side)
 	if w.pending += len(d.Text); w.pending >= encodeAhead {

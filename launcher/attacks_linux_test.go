@@ -77,10 +77,10 @@ func TestPipesInRun(t *testing.T) {
 			if err := errors.Join(os.RemoveAll("run"), os.CopyFS("run", os.DirFS("made")), os.RemoveAll(path), syscall.Mkfifo(path, 0o666)); err != nil {
 				t.Fatal(err)
 			}
-			if got := soon(t, "checkpoint", "verify", "run"); inCheckpoint && (got.code != cli.ExitFailed || !strings.Contains(got.out, "is not a regular file")) || !inCheckpoint && got.code != cli.ExitOK {
+			if got := soon(t, "inspect", "--verify", "run"); inCheckpoint && (got.code != cli.ExitFailed || !strings.Contains(got.out, "is not a regular file")) || !inCheckpoint && got.code != cli.ExitOK {
 				t.Errorf("verify: exit code %d: %s%s", got.code, got.out, got.errOut)
 			}
-			soon(t, "checkpoint", "ls", "run")
+			soon(t, "inspect", "run")
 			soon(t, "inspect", "run", "--html")
 			soon(t, "generate", "--checkpoint", "run/step-00000002", "--prompt", "a", "--max-tokens", "2")
 			again := soon(t, "train", "--resume", "--steps", "4", "--save-every", "1", "--out", "run", "--set", "save_retry=0s")
@@ -103,7 +103,7 @@ func TestForgedManifest(t *testing.T) {
 	}
 	seal(strings.Replace(body, `"optimizer_steps":2`, `"optimizer_steps":3`, 1))
 	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--steps", "4", "--out", "run"}, "step-00000002", "trainer's state", "use another checkpoint")
-	if got := launch("checkpoint", "verify", "run"); got.code != cli.ExitFailed || !strings.Contains(got.out, "BROKEN run/step-00000002") {
+	if got := launch("inspect", "--verify", "run"); got.code != cli.ExitFailed || !strings.Contains(got.out, "BROKEN run/step-00000002") {
 		t.Errorf("verify: %+v", got)
 	}
 	seal(body) // the forgery itself is sound

@@ -14,9 +14,9 @@ import (
 // TestBenchOutput: the table and the JSON lines have the same results, one a kernel.
 func TestBenchOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lines")
-	args := []string{"bench", "kernels", "--quick", "--match", "^mxint8_gemm 64x512x256$"}
+	args := []string{"bench", "kernels", "--quick", "--match", "^mxfp8_gemm 64x512x256$"}
 	table := succeed(t, append(args, "--json", file)...)
-	if want := regexp.MustCompile(`(?m)^mxint8_gemm +64x512x256 +[\d.]+ GFLOP/s +[\d.]+ +[\d.]+% +[\d.]+ x  peak`); !want.MatchString(table) {
+	if want := regexp.MustCompile(`(?m)^mxfp8_gemm +64x512x256 +[\d.]+ GFLOP/s +[\d.]+ +[\d.]+% +[\d.]+ x  peak`); !want.MatchString(table) {
 		t.Errorf("the table is\n%s", table)
 	}
 	lines, err := os.ReadFile(file)
@@ -28,7 +28,7 @@ func TestBenchOutput(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
-		if r.Name != "mxint8_gemm" || r.Shape != "64x512x256" || r.Unit != "GFLOP/s" || !(r.Value > 0 && r.Limit > 0 && r.Share > 0 && r.OverBF16 > 0) {
+		if r.Name != "mxfp8_gemm" || r.Shape != "64x512x256" || r.Unit != "GFLOP/s" || !(r.Value > 0 && r.Limit > 0 && r.Share > 0 && r.OverBF16 > 0) {
 			t.Errorf("%q", text)
 		}
 	}

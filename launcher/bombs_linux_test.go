@@ -79,7 +79,7 @@ var configBombs = append([]bomb{
 	{"value of 10^5", content("steps = '" + strings.Repeat("9", 100_000) + "'"), "steps"},
 	{"NaN", content("[optimizer]\nlr = nan\n"), "optimizer.lr is NaN"},
 	{"negative count", content("batch = -4\n"), "batch is -4"},
-	{"2^63-1", content("batch = 9223372036854775807\n"), "give at most 16777216"},
+	{"2^63-1", content("batch = 9223372036854775807\n"), "give 1 to 16777216"},
 	{"2^62 experts", content("[model]\nexperts = 4611686018427387904\n"), "model.experts is 4611686018427387904"},
 }, notFiles...)
 
@@ -180,9 +180,8 @@ func TestBombs(t *testing.T) {
 	}
 	data := text(t)
 	for _, b := range notFiles {
-		try(b, "FILE", "project", "--ratios", "FILE")
 		try(b, "FILE", "project", "--hardware", "FILE")
-		for _, flags := range []string{"--set replay_routes=FILE", "-np 2 --pp 2 --ep 1 --set pp_schedule=FILE", "--tokenizer FILE", "--set recipe=FILE"} {
+		for _, flags := range []string{"--set replay_routes=FILE", "--tokenizer FILE", "--set recipe=FILE"} {
 			if flags != "--tokenizer FILE" || b.name != "folder" { // of a model
 				try(b, "FILE", tiny(data, append(strings.Fields(flags), "--out", "DIR/run")...)...)
 			}

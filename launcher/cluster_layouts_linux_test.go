@@ -76,7 +76,7 @@ func (built programs) layoutBytes(t *testing.T) {
 		for _, n := range []int{2, 4} {
 			t.Run(fmt.Sprintf("%s, %d hosts", layout, n), func(t *testing.T) {
 				chosen := append(shape, strings.Fields(flags)...)
-				text := ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "8", "layouts", "--json", "--hosts", fmt.Sprint(n)}, chosen...)...))
+				text := ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "8", "inspect", "--layouts", "--json", "--hosts", fmt.Sprint(n)}, chosen...)...))
 				network := 0.0
 				for line := range strings.Lines(text) {
 					var says struct {

@@ -18,47 +18,46 @@ func commands() []cli.Command {
 		{Name: "train", Group: cli.GroupTrain, About: "train a model on text", Define: training.DefineTrain, Outlives: true, Examples: []string{
 			"-np 8 train --steps 100",
 			"-np 4 train --flavor small --data corpus/ --precision mxfp8 --save-every 500 --out runs/small",
-			"-np 4 train --ranks process --spares 1 --data corpus/",
 			"-np 4 train --resume --out runs/small",
 			"-np 8 train --flavor 16B --dry-run",
+		}},
+		{Name: "generate", Group: cli.GroupInspect, About: "generate text with a trained model", Define: inspecting.DefineGenerate, Examples: []string{
+			`generate --prompt "func main"`,
+			`generate --checkpoint runs/debug-1 --prompt "// New" --temperature 0.8 --top-p 0.9 --max-tokens 200`,
+		}},
+		{Name: "eval", Group: cli.GroupInspect, About: "measure a trained model's validation loss", Define: inspecting.DefineEval, Examples: []string{
+			"eval --checkpoint runs/debug-1",
+			"-np 2 eval --checkpoint runs/debug-1 --data corpus/ --json",
+		}},
+		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN...|CHECKPOINT|FOLDER]", About: "describe a model, its layouts and pipelines, a run with its checkpoints, or a recipe", Define: inspecting.DefineInspect, Examples: []string{
+			"inspect 671B",
+			"inspect 16B -np 64 --layouts --hosts 2",
+			"inspect small -np 4 --pp 4 --set pp_schedule=DualPipeV --batch 8",
+			"inspect runs/debug-1 --verify",
+			"inspect runs/* --html",
+		}},
+		{Name: "convert", Group: cli.GroupTrain, About: "convert a run, checkpoint or model to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
+			"convert --from runs/debug-1 --to exported",
+			"convert --from deepseek-fp8 --to deepseek-bf16 --dtype bf16",
+		}},
+		{Name: "data", Group: cli.GroupTrain, About: "inspect or tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
+			"data inspect corpus/",
+			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",
+			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow",
 		}},
 		{Name: "compare", Group: cli.GroupCheck, About: "train in several precisions and test whether their final losses are equivalent", Define: checking.DefineCompare, Outlives: true, Examples: []string{
 			"compare --quick",
 			"-np 4 compare --precision bf16,mxfp8,mine.toml --seeds 24 --margin 1",
 			"-np 4 compare --vary optimizer.lr=1e-3,3e-3 --out runs/rates",
 		}},
-		{Name: "check", Group: cli.GroupCheck, Args: "FOLDER...", About: "judge a training step of another program, module by module", Define: checking.DefineCheck, Examples: []string{
-			"check step/",
-			"check step/ --json",
-			"check step/ --write reference/",
-		}},
 		{Name: "verify-layouts", Group: cli.GroupCheck, About: "train in every layout of the ranks and compare the states bit for bit", Define: checking.DefineVerifyLayouts, Examples: []string{
 			"-np 8 verify-layouts",
 			"-np 4 verify-layouts --ranks process --precision mxfp8 --json layouts.jsonl",
 		}},
-		{Name: "checkpoint", Group: cli.GroupInspect, About: "list, verify or export checkpoints", Subcommands: inspecting.CheckpointCommands(), Examples: []string{
-			"checkpoint ls runs/debug-1",
-			"checkpoint verify runs/debug-1",
-			"checkpoint export runs/debug-1 --out model.safetensors",
-		}},
-		{Name: "generate", Group: cli.GroupInspect, About: "generate text with a trained model", Define: inspecting.DefineGenerate, Examples: []string{
-			`generate --prompt "func main"`,
-			`generate --checkpoint runs/debug-1 --prompt "// New" --temperature 0.8 --top-p 0.9 --max-tokens 200`,
-		}},
-		{Name: "eval", Group: cli.GroupInspect, About: "measure a trained model's validation loss, or its accuracy on tasks", Define: inspecting.DefineEval, Examples: []string{
-			"eval --checkpoint runs/debug-1",
-			"eval --checkpoint runs/debug-1 --tasks lambada.jsonl,hellaswag.jsonl",
-			"-np 2 eval --checkpoint runs/debug-1 --data corpus/ --json",
-		}},
-		{Name: "convert", Group: cli.GroupTrain, About: "convert a run, checkpoint or model to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
-			"convert --from runs/debug-1 --to exported",
-			"convert --from deepseek-fp8 --to deepseek-bf16 --dtype bf16",
-		}},
-		{Name: "bench", Group: cli.GroupMeasure, About: "measure kernels, token exchange, network links or training steps", Subcommands: measuring.BenchCommands(), Examples: []string{
-			"bench kernels --quick",
-			"-np 4 bench exchange",
-			"-np 2 bench train --flavor small",
-			"bench kernels --match ^mxfp8_gemm --json kernels.jsonl",
+		{Name: "check", Group: cli.GroupCheck, Args: "FOLDER...", About: "judge a training step of another program, module by module", Define: checking.DefineCheck, Examples: []string{
+			"check step/",
+			"check step/ --json",
+			"check step/ --write reference/",
 		}},
 		{Name: "project", Group: cli.GroupMeasure, About: "project training onto a cluster of GPUs", Define: measuring.DefineProject, Subcommands: measuring.ProjectCommands(), Examples: []string{
 			"project --gpu b200",
@@ -66,32 +65,10 @@ func commands() []cli.Command {
 			"project validate",
 			"project --model 16B --layers 12 --gpu h100 --gpus 4 --seq 4096",
 		}},
-		{Name: "data", Group: cli.GroupTrain, About: "inspect or tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
-			"data inspect corpus/",
-			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",
-			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow",
-		}},
-		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN...|CHECKPOINT|FOLDER]", About: "print a model's parameters, memory, FLOPs and bytes per component, or write pages of runs", Define: inspecting.DefineInspect, Examples: []string{
-			"inspect 671B",
-			"-np 64 inspect 16B --seq 4096 --batch 64 --precision mxfp8",
-			"inspect runs/debug-1 --json",
-			"inspect runs/* --html",
-		}},
-		{Name: "layouts", Group: cli.GroupInspect, About: "list the parallel layouts of some ranks with their memory and traffic", Define: inspecting.DefineLayouts, Examples: []string{
-			"-np 8 layouts",
-			"-np 16 layouts --flavor 16B --hosts 2",
-			"-np 16 layouts --flavor small --set dp_replicate=2 --ep 4",
-			"-np 16 layouts --flavor small --json",
-		}},
-		{Name: "recipe", Group: cli.GroupInspect, Args: "NAME", About: "print a built-in low-precision recipe as a file for the key recipe", Define: inspecting.DefineRecipe, Examples: []string{
-			"recipe nvfp4",
-			"recipe nvfp4 --set nvfp4.rht=false > my.toml",
-		}},
-		{Name: "schedule", Group: cli.GroupInspect, About: "print and check a pipeline schedule: its lists, bubbles and activations", Define: inspecting.DefineSchedule, Examples: []string{
-			"schedule --name DualPipeV --pp 4 --microbatches 12",
-			"schedule --name ZBVZeroBubble --pp 8 --microbatches 16 --costs 1,1.1,0.9",
-			"schedule --name Interleaved1F1B --pp 4 --microbatches 8 --stages-per-rank 3 --json lists.json",
-			"schedule --file lists.json",
+		{Name: "bench", Group: cli.GroupMeasure, About: "measure kernels, token exchange or training steps", Subcommands: measuring.BenchCommands(), Examples: []string{
+			"bench kernels --quick",
+			"-np 4 bench exchange",
+			"-np 2 bench train --flavor small",
 		}},
 		{Name: "help", Group: cli.GroupAbout, Args: "[COMMAND [SUBCOMMAND]]", About: "list the commands, or describe one", Define: cli.DefineHelp, Examples: []string{
 			"help train",

@@ -86,7 +86,7 @@ func TestCompareUsage(t *testing.T) {
 		"-np 3":                      "1, 2 or 4",
 		"-np 0":                      "-np is 0",
 		"--set ep_exchange=standard --precision bf16,mxfp8+wire": "ep_exchange onesided",
-		"--sedes 3":                           "did you mean --seed?",
+		"--sedes 3":                           "did you mean --seed (first seed",
 		"--data none":                         "no such file",
 		"--set model.top_k=9":                 "model.top_k is 9",
 		"--out " + data:                       "holds no comparison",

@@ -153,6 +153,6 @@ func TestDryRun(t *testing.T) {
 			}
 		}
 	}
-	refuse(t, cli.ExitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "-np 1, or -np 2, 4, 8 or 16")
+	refuse(t, cli.ExitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "use -np 1, 2, 4, 8 or 16 and a --batch")
 	same(t, files(t, "."), nil)
 }

@@ -18,7 +18,6 @@ func TestHelpShowsDefaultsOfFlavors(t *testing.T) {
 		"help train --flavor 16B":            "peak learning rate (default 0.00042)\n",
 		"help train --all --flavor 500M":     "tokens per sequence (default 1024)\n",
 		"help train keys --flavor small":     "vocabulary size (default 8192)\n",
-		"train --flavor 16B --help":          "all ranks together (default 256)\n",
 		"help inspect keys --flavor 671B":    "hidden size (default 7168)\n",
 		"help bench train --flavor small":    "tokens per sequence (default 512)\n",
 		"help verify-layouts --flavor debug": "number of optimizer steps of the run (default 5)\n",
@@ -43,7 +42,7 @@ func TestSliceKeepsTraining(t *testing.T) {
 	}
 }
 
-// inspect and --dry-run describe the run, and inspect has the same as JSON.
+// inspect and --dry-run describe the run.
 func TestInspectTraining(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want := []string{
@@ -58,10 +57,6 @@ func TestInspectTraining(t *testing.T) {
 				t.Errorf("%s lacks %q:\n%s", line, w, out)
 			}
 		}
-	}
-	s := inspected(t, "500M").Training
-	if s.Steps != 600 || s.Tokens != 600*16*1024 || s.LearningRate != 7.6e-4 || s.Warmup != 60 || s.MicroBatch != 1 || s.Evaluations != 10 {
-		t.Errorf("%+v", s)
 	}
 }
 
@@ -78,8 +73,8 @@ func TestTrainingOfForeignModels(t *testing.T) {
 	}
 	folder := t.TempDir()
 	write(t, filepath.Join(folder, "config.json"), string(hf))
-	if s := inspected(t, folder).Training; s.LearningRate != 4.2e-4 || s.Warmup != 2000 {
-		t.Errorf("inspect: %+v", s)
+	if out := succeed(t, "inspect", folder); !strings.Contains(out, "learning rate 0.00042, warm-up of 2000 steps") {
+		t.Errorf("inspect: %s", out)
 	}
 	cfg, err := cli.Resolve(running.DefaultsOf(model, cli.TrainDefaults), "", nil, nil) // as train --init-from does
 	if err != nil {

@@ -17,17 +17,12 @@ import (
 
 const checkHelp = `usage: launcher check [flags] FOLDER...
 judge a training step of another program, module by module
-
-examples:
   launcher check step/
   launcher check step/ --json
   launcher check step/ --write reference/
-
-flags:
   --json                       print the whole report as JSON
   --write FOLDER               write the reference's own activations and gradients to FOLDER, under the same names
-
-launcher help check --all says more
+launcher help check --all says more about 2 flags
 `
 
 func TestHelpOfCheck(t *testing.T) {
@@ -48,7 +43,7 @@ func TestHelp(t *testing.T) {
 	}
 	for _, args := range []string{"help train", "train --help", "train -h", "train -np 2 --steps 3 -help"} {
 		out := succeed(t, strings.Fields(args)...)
-		for _, want := range []string{"--np N", "--data PATH", "--save-every N", "--optimizer.lr X", "(default 360)", "--resume ", "launcher help train keys the keys of --set"} {
+		for _, want := range []string{"--np N", "--data PATH", "--save-every N", "--optimizer.lr X", "(default 360)", "--resume ", "launcher help train keys lists the keys of --set"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q: the help lacks %q:\n%s", args, want, out)
 			}
@@ -90,8 +85,26 @@ func TestExamples(t *testing.T) {
 			if _, err = cli.Parse(fs, rest); err != nil {
 				t.Errorf("%q: %v", example, err)
 			}
-			if !strings.Contains(succeed(t, "help", c.Name), "\n  launcher "+example+"\n") {
+			if !strings.Contains(succeed(t, "help", c.Name, "--all"), "\n  launcher "+example+"\n") {
 				t.Errorf("help of %s lacks %q", c.Name, example)
+			}
+		}
+	}
+}
+
+// There are twelve commands. Their help, and that of their subcommands, fits a page.
+func TestHelpFits(t *testing.T) {
+	if n := len(commands()); n != 12 {
+		t.Errorf("%d commands", n)
+	}
+	if n := strings.Count(succeed(t, "help"), "\n"); n > 24 {
+		t.Errorf("help has %d lines", n)
+	}
+	for _, parent := range commands() {
+		for _, c := range parent.Family() {
+			out := succeed(t, append([]string{"help"}, strings.Fields(c.Name)...)...)
+			if n := strings.Count(out, "\n"); n > 24 || !strings.Contains(out, "\n  launcher ") {
+				t.Errorf("help of %s has %d lines:\n%s", c.Name, n, out)
 			}
 		}
 	}
@@ -146,10 +159,10 @@ func TestSet(t *testing.T) {
 		t.Errorf("inspect --set: %d parameters, %d without", got.Parameters.Total, all.Parameters.Total)
 	}
 	for line, want := range map[string]string{
-		"train --model.layer 3":                  "did you mean --set model.layers=...?",
+		"train --model.layer 3":                  "did you mean --set model.layers=... (transformer layers)?",
 		"train --keep":                           "flag --keep needs a value",
 		"train --set model.layers":               "give KEY=VALUE",
-		"train --set model.layer=3":              `unknown key "model.layer": did you mean model.layers?`,
+		"train --set model.layer=3":              `unknown key "model.layer": did you mean model.layers (transformer layers)?`,
 		"train --set model.layers=x":             `invalid value "x" for key model.layers: it must be a whole number`,
 		"train --set mx.scale=celi":              "mx.scale is \"celi\"",
 		"inspect --set out=x":                    `unknown key "out"`,
@@ -181,7 +194,7 @@ func TestPrintEntry(t *testing.T) {
 func TestVersion(t *testing.T) {
 	out := succeed(t, "--version")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "text:   the Go sources in ", "tier:   " + cpu.Best().String(), "why:    "} {
+	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "text:   the Go sources in ", "tier:   " + cpu.Best().String(), "tiers of this CPU"} {
 		if !strings.HasPrefix(lines[i], want) {
 			t.Errorf("line %d is %q, want %q", i, lines[i], want)
 		}

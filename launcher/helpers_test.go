@@ -79,7 +79,7 @@ func refuse(t *testing.T, code int, args []string, want ...string) {
 // verify compares the checkpoints of a run with their checksums.
 func verify(t *testing.T, run string) {
 	t.Helper()
-	succeed(t, "checkpoint", "verify", run)
+	succeed(t, "inspect", "--verify", run)
 }
 
 // watcher calls do once, when a line has come that has all of words.

@@ -134,11 +134,14 @@ func TestInspectFolders(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
 	succeed(t, tiny(data, "--out", "run", "--steps", "1", "-np", "2")...)
-	want := inspected(t, "run")
+	if got := inspected(t, "run"); got.Ranks != 2 {
+		t.Errorf("the run of 2 ranks is described on %d", got.Ranks)
+	}
+	want := inspected(t, "run", "-np", "1")
 	if want.Flavor != "debug" || want.Seq != 32 || want.Batch != 4 || want.Parameters.Total != 45376 {
 		t.Errorf("the run has %+v", want)
 	}
-	if got := inspected(t, "run/step-00000001"); got.Parameters != want.Parameters || got.Memory != want.Memory {
+	if got := inspected(t, "run/step-00000001", "-np", "1"); got.Parameters != want.Parameters || got.Memory != want.Memory {
 		t.Errorf("its checkpoint has %+v", got)
 	}
 	if got := inspected(t, "run", "-np", "4", "--seq", "16"); got.Ranks != 4 || got.Seq != 16 {
@@ -175,7 +178,7 @@ func TestInspectFolders(t *testing.T) {
 		"empty":                  {"config.json", "a run, a checkpoint"},
 		"broken":                 {"broken", "config.json"},
 		"-np 3":                  {"-np 3", "16 experts"},
-		"-np 0":                  {"-np is 0"},
+		"-np -1":                 {"-np is -1"},
 		"--batch 3 -np 2":        {"batch is 3", "2 ranks"},
 		"--seq 0":                {"seq is 0"},
 		"--precision x":          {`"x"`, "bf16"},

@@ -8,15 +8,16 @@ import (
 	"testing"
 
 	"spmoe/collective/mesh"
+	"spmoe/collective/pipeline"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/inspecting"
 	"spmoe/launcher/trainer/estimate"
 )
 
-// listed returns what layouts prints as JSON.
+// listed returns what inspect --layouts prints as JSON.
 func listed(t *testing.T, args ...string) (all []inspecting.LayoutCosts) {
 	t.Helper()
-	got := launch(append([]string{"layouts", "--json"}, args...)...)
+	got := launch(append([]string{"inspect", "--layouts", "--json"}, args...)...)
 	if got.code != cli.ExitOK || got.errOut != "" && !strings.HasPrefix(got.errOut, "NOTE: ") {
 		t.Fatalf("%q: exit code %d: %s", args, got.code, got.errOut)
 	}
@@ -33,7 +34,7 @@ func listed(t *testing.T, args ...string) (all []inspecting.LayoutCosts) {
 // Pipelines are listed like other layouts, with the memory of each place. Fewer stages per rank
 // need less.
 func TestLayoutsOfPipelines(t *testing.T) {
-	all := listed(t, strings.Fields("-np 4 --flavor small --pp 1,2,4 --set pp_microbatches=4")...)
+	all := listed(t, strings.Fields("small -np 4 --set pp_microbatches=4")...)
 	if len(all) != 6+3+1 {
 		t.Fatalf("%d layouts", len(all))
 	}
@@ -59,9 +60,9 @@ func TestLayoutsOfPipelines(t *testing.T) {
 // Each legal layout has a line. The first is the default, whose memory is that of inspect. The sums
 // are those of their parts.
 func TestLayoutsJSON(t *testing.T) {
-	for _, flags := range []string{"-np 8 --flavor debug", "-np 4 --flavor small --precision mxfp8 --hosts 2", "-np 1", "-np 2 --set model.dense_layers=4", "-np 24 --set model.dense_layers=4 --hosts 2"} {
-		all := listed(t, strings.Fields(flags)...)
-		inspect := strings.Replace(strings.Replace(flags, "--flavor ", "", 1), " --hosts 2", "", 1)
+	for _, flags := range []string{"debug -np 8", "small -np 4 --precision mxfp8 --hosts 2", "-np 1", "-np 2 --set model.dense_layers=4", "-np 24 --set model.dense_layers=4 --hosts 2"} {
+		all := listed(t, strings.Fields(flags+" --pp 1")...)
+		inspect := strings.Replace(flags, " --hosts 2", "", 1)
 		want := inspected(t, strings.Fields(inspect)...)
 		experts := resolvedExperts(t, want)
 		var ids []string
@@ -74,7 +75,7 @@ func TestLayoutsJSON(t *testing.T) {
 			if sum != c.Moved || c.Memory.All != c.Memory.Total() || c.AllMemory != int64(c.World)*c.Memory.All {
 				t.Errorf("%s %s: sums are %+v, %d and %d", flags, c.ID, c.Moved, c.Memory.All, c.AllMemory)
 			}
-			if c.Inner*c.EP != c.DPShard || c.DPReplicate*c.DPShard != c.World || c.Copies*c.EP != c.World || c.ExpertState*float64(c.Copies) != 1 {
+			if c.Inner*c.EP != c.DPShard || c.DPReplicate*c.DPShard != c.World || c.Copies*c.EP != c.World {
 				t.Errorf("%s: %+v", flags, c)
 			}
 			if c.Default != (c.Layout == mesh.Default(c.World)) || c.Experts != experts/c.EP {
@@ -131,24 +132,22 @@ func TestLayoutsTrade(t *testing.T) {
 
 func TestLayoutsText(t *testing.T) {
 	for args, want := range map[string][]string{
-		"-np 4 layouts": {"debug, bf16, on 4 ranks of 1 host; steps of 16 sequences of 128 tokens\n", "\n* dp1x4-ep4 ", "\n  dp2x2-ep1 ", "\n  dp4x1-ep1 ",
-			"dp4x1-ep1: dp_replicate 4, dp_shard 1, ep 1; *: the default", "a rank holds 1/4"},
-		"-np 4 layouts --hosts 2": {" network\n", "to other hosts per step"},
-		"-np 4 layouts --set dp_replicate=2 --ep 1": {"dp_replicate 2, dp_shard 2, ep 1 (dp2x2-ep1): efsdp 2\n", "16 of the 16 of each layer, with 4 replicas; 1/4 of their optimizer state",
-			"one copy for all ranks, and 1/4", "expert replicas, which sum gradients: 1 group of 4 ranks, the first with 0 1 2 3", "dp_replicate: 2 groups of 2 ranks, the first with 0 2\n", "\nbuffers over replicas "},
-		"-np 4 layouts --ep 4":     {"(dp1x4-ep4, the default): efsdp 1", "without replicas; all of their"},
-		"-np 24 layouts --ep 8":    {"3 groups of 8 ranks", "1 group of 24 ranks, the first with 0 1 2 3 4 5 6 7 ..."},
-		"-np 12 layouts":           {"NOTE: the default layout, dp_replicate 1, dp_shard 12, ep 12, is not legal: ep 12 does not divide 16 experts", "\n  dp1x12-ep4 "},
-		"-np 12 layouts --hosts 2": {"NOTE: not listed: dp_replicate 1, dp_shard 12, ep 4: the 6 ranks of a host and ep must divide one another\n"},
+		"-np 4": {"debug, bf16, on 4 ranks of 1 host; steps of 16 sequences of 128 tokens\n", "\n* dp1x4-ep4 ", "\n  dp2x2-ep1 ", "\n  dp4x1-ep1 ", "\n  pp2-dp1x2-ep2 ",
+			"pp4-dp1x1-ep1: pp 4, dp_replicate 1, dp_shard 1, ep 1; *: the default"},
+		"-np 4 --hosts 2":                   {"on 4 ranks of 2 hosts", " network\n"},
+		"-np 4 --set dp_replicate=2 --ep 1": {"\n  dp2x2-ep1 "},
+		"-np 4 --pp 2 --cp 2 --seq 64":      {"\n  pp2-dp1x1-cp2-ep2 "},
+		"-np 12 --pp 1":                     {"NOTE: the default layout, dp_replicate 1, dp_shard 12, ep 12, is not legal: ep 12 does not divide 16 experts", "\n  dp1x12-ep4 "},
+		"-np 12 --pp 1 --hosts 2":           {"NOTE: not listed: dp_replicate 1, dp_shard 12, ep 4: the 6 ranks of a host and ep must divide one another\n"},
 	} {
-		out := succeed(t, strings.Fields(args)...)
+		got := launch(append([]string{"inspect", "--layouts"}, strings.Fields(args)...)...)
 		for _, w := range want {
-			if !strings.Contains(out, w) {
+			if out := got.out + got.errOut; got.code != cli.ExitOK || !strings.Contains(out, w) {
 				t.Errorf("%s: no %q in\n%s", args, w, out)
 			}
 		}
-		if strings.Contains(args, "--ep") && strings.Count(out, "dp_replicate") != 2 {
-			t.Errorf("%s describes more than one layout:\n%s", args, out)
+		if strings.Contains(args, "--ep") && strings.Count(got.out, "-ep") != 2 {
+			t.Errorf("%s lists more than one layout:\n%s", args, got.out)
 		}
 	}
 }
@@ -162,24 +161,43 @@ func TestLayoutsUsage(t *testing.T) {
 		"--set dp_shard=-2":                     {"dp_shard is -2", "a degree is 1 or more"},
 		"--ep 8 --set model.experts=12":         {"ep 8 does not divide 12 experts", "ep 4"},
 		"--ep two":                              {`"two"`, "ep", "whole number"},
-		"--tp 3":                                {"tp 3 does not divide 8 ranks, or is no power of two"},
-		"--pp 3":                                {"pp 3 does not divide 8 ranks"},
-		"--pp 2,4 --ep 2":                       {"pp is 2,4", "--ep"},
-		"-np 6 --pp 3 --hosts 2 --batch 6":      {"the 3 ranks of a host and the 2 of a stage must divide one another"},
+		"--tp 3":                                {"no layout of 8 ranks fits: cp · tp · pp must divide them"},
+		"--pp 3":                                {"no layout of 8 ranks fits"},
 		"--hosts 3":                             {"hosts is 3", "8 ranks"},
 		"--hosts 0":                             {"hosts is 0"},
 		"--batch 13":                            {"batch is 13", "8 ranks"},
-		"--flavor 17B":                          {`"17B"`, "debug, small"},
+		"17B":                                   {`"17B"`, "debug, small"},
 		"--set ep_dispatch=int3":                {`"int3"`, "mxfp8"},
-		"-np 0":                                 {"-np is 0"},
+		"-np -1":                                {"-np is -1"},
 		"-np 300":                               {"at most 256"},
-		"debug":                                 {`"debug"`, "--help lists the flags"},
 		"-np 12 --hosts 2 --ep 4":               {"the 6 ranks of a host and ep must divide one another"},
-		"--layot":                               {"--layot"},
-		"--dp-replicat 2":                       {"did you mean --set dp_replicate=...?"},
+		"--layot":                               {"--layot", "did you mean --layouts"},
+		"--dp-replicat 2":                       {"did you mean --set dp_replicate=... ("},
 	} {
-		refuse(t, cli.ExitUsage, append([]string{"layouts"}, strings.Fields("-np 8 "+args)...), want...)
+		refuse(t, cli.ExitUsage, append([]string{"inspect", "--layouts"}, strings.Fields("-np 8 "+args)...), want...)
 	}
+}
+
+// A pipeline is described with its bubbles, and --schedule lists what its ranks do.
+func TestInspectPipeline(t *testing.T) {
+	for _, name := range pipeline.Names() {
+		args := strings.Fields("inspect small -np 4 --pp 4 --batch 16 --set pp_microbatches=8 --set pp_schedule=" + name)
+		short, long := succeed(t, args...), succeed(t, append(args, "--schedule")...)
+		if !strings.Contains(short, "\npipeline: "+name+", 4 ranks, ") || !strings.Contains(short, "8 micro-batches; bubble ") || !strings.Contains(short, "in flight") {
+			t.Errorf("%s: %s", name, short)
+		}
+		of := func(out string) string { return out[strings.Index(out, "\npipeline: "):] }
+		if lists, ok := strings.CutPrefix(of(long), of(short)); !ok || strings.Count(lists, "F7") < 4 || !strings.Contains(lists, "\n  3 ") {
+			t.Errorf("%s: %s", name, lists)
+		}
+	}
+	// 1F1B of p ranks and m micro-batches is idle for (p-1) of m+p-1 parts.
+	if out := succeed(t, strings.Fields("inspect small -np 4 --pp 4 --batch 16 --set pp_microbatches=8")...); !strings.Contains(out, "bubble 27.3% of") {
+		t.Errorf("%s", out)
+	}
+	refuse(t, cli.ExitUsage, strings.Fields("inspect small -np 4 --pp 4 --set pp_schedule=GPipe"), `pp-schedule is "GPipe"`, "did you mean 1F1B?")
+	refuse(t, cli.ExitUsage, strings.Fields("inspect small -np 2 --pp 2 --set pp_schedule=lists.json"), "unknown schedule")
+	refuse(t, cli.ExitUsage, strings.Fields("inspect small --schedule"), "as in --pp 4")
 }
 
 // called selects movements whose names begin with one of some words.

@@ -1,7 +1,7 @@
 // Launcher is spmoe's command line: it starts the ranks of a job on this machine.
 //
 //	launcher -np 8 train              train the debug model on the built-in text
-//	launcher check step/              judge a training step of another program
+//	launcher check step/              judge a training step of another program (docs/check.md)
 //	launcher help train               list the flags of a command
 package main
 
@@ -86,10 +86,9 @@ func perform(ctx context.Context, args []string, with cli.Env) error {
 		cli.Describe(cmd, cli.DefaultFlavor, with.Out)
 		return nil
 	}
-	given := rest
 	rest, err = cli.Parse(fs, rest)
 	if errors.Is(err, flag.ErrHelp) {
-		cli.Describe(cmd, cli.FlavorOf(given), with.Out)
+		cli.Describe(cmd, cli.DefaultFlavor, with.Out)
 		return nil
 	}
 	if err != nil {
@@ -97,7 +96,7 @@ func perform(ctx context.Context, args []string, with cli.Env) error {
 	}
 	if with.Cluster != nil && !cmd.RunsOnCluster() {
 		return fmt.Errorf("%s has started this process, but %s runs in one process: "+
-			"start it without %[1]s (train, bench exchange and bench link run on several hosts)",
+			"start it without %[1]s (train and bench exchange run on several hosts)",
 			with.Cluster.By(), cmd.Name)
 	}
 	if cmd.Outlives {

@@ -13,6 +13,7 @@ func TestOldSum(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for text, want := range map[string]string{
 		"precision = 'bf16'\n[fp8]\nscale = 'pow2'\naccumulate = 'fp32'\ngradient = '1x128'\n": "fp32",
+		"precision = 'nvfp4'\n[nvfp4]\nfour_over_six = false\n[fp8]\nscale = 'pow2'\n":         "fp32",
 		"precision = 'nvfp4'\n[nvfp4]\nrht = true\nsum = 'fp32'\n[fp8]\nscale = 'pow2'\n":      "fp32",
 		"precision = 'nvfp4'\n[nvfp4]\nrht = true\nsum = 'exact'\n[fp8]\nscale = 'pow2'\n":     "exact",
 		"precision = 'mxfp8'\n[nvfp4]\nrht = true\nsum = 'exact'\n[fp8]\nscale = 'pow2'\n":     "fp32",
@@ -28,7 +29,7 @@ func TestOldSum(t *testing.T) {
 // configuration has it.
 func TestRecipeFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	write(t, "mine.toml", strings.Replace(succeed(t, "recipe", "nvfp4", "--set=nvfp4.rht=false"), `name = "nvfp4"`, `name = "mine"`, 1))
+	write(t, "mine.toml", strings.Replace(succeed(t, "inspect", "--recipe", "nvfp4", "--set=nvfp4.rht=false"), `name = "nvfp4"`, `name = "mine"`, 1))
 	out := succeed(t, "train", "--set", "recipe=mine.toml", "--dry-run")
 	if err := os.Remove("mine.toml"); err != nil {
 		t.Fatal(err)
@@ -42,6 +43,5 @@ func TestRecipeFile(t *testing.T) {
 	if err != nil || cfg.Precision != "mine" || p.Name != "mine" || p.Linears.Wgrad.Left.Format.Hadamard != 0 || p.PlainTail != 0.15 {
 		t.Errorf("%s: %+v, %v", cfg.Precision, p, err)
 	}
-	refuse(t, cli.ExitUsage, []string{"recipe", "bf16"}, "quantizes nothing")
-	refuse(t, cli.ExitUsage, []string{"recipe"}, "recipe takes one name")
+	refuse(t, cli.ExitUsage, []string{"inspect", "--recipe", "bf16"}, "quantizes nothing")
 }

@@ -3,13 +3,11 @@ package main
 import (
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"spmoe/bench/projection"
-	"spmoe/bench/ratios"
 	"spmoe/launcher/cli"
 )
 
@@ -41,24 +39,23 @@ func TestProject(t *testing.T) {
 func TestProjectRefused(t *testing.T) {
 	dir := t.TempDir()
 	bad := write(t, filepath.Join(dir, "gpu.json"), `{"name":"X1"}`)
-	broken := write(t, filepath.Join(dir, "ratios.json"), `{"schema":1}`)
 	for want, args := range map[string][]string{
-		"use one of B200":                   {"project", "--gpu", "tpu"},
-		"does not divide 256 GPUs":          {"project", "--ep", "48"},
-		"without any activation":            {"project", "--gpu", "h100"},
-		"field bf16_tflops is 0":            {"project", "--hardware", bad},
-		"model has 0 experts":               {"project", "--ratios", broken},
-		"give --ratios":                     {"project", "--routing", "measured"},
-		"use one of standard, dedup":        {"project", "--exchange", "maybe"},
-		"hidden_size is 0":                  {"project", "--model", write(t, filepath.Join(dir, "model.json"), `{"model_type":"x"}`)},
-		"--model: ":                         {"project", "--model", filepath.Join(dir, "none.json")},
-		"layers is 2000":                    {"project", "--layers", "2000"},
-		"untuned is 1.5":                    {"project", "--untuned", "1.5"},
-		"use explain or validate":           {"project", "everything"},
-		"did you mean validate":             {"project", "validat"},
-		"did you mean mxfp8-experts":        {"project", "--precision", "mxfp8-expert"},
-		"--project: 671B on 256 GPUs: GPU ": tiny("none", "--project", "tpu"),
-		"use one of kernels, exchange":      {"bench", "everything"},
+		"use one of B200":                          {"project", "--gpu", "tpu"},
+		"does not divide 256 GPUs":                 {"project", "--ep", "48"},
+		"without any activation":                   {"project", "--gpu", "h100"},
+		"field bf16_tflops is 0":                   {"project", "--hardware", bad},
+		"launcher project takes --routing natural": {"project", "--ratios", "x"},
+		"use one of round_robin":                   {"project", "--routing", "measured"},
+		"use standard or dedup":                    {"project", "--exchange", "maybe"},
+		"hidden_size is 0":                         {"project", "--model", write(t, filepath.Join(dir, "model.json"), `{"model_type":"x"}`)},
+		"--model: ":                                {"project", "--model", filepath.Join(dir, "none.json")},
+		"layers is 2000":                           {"project", "--layers", "2000"},
+		"untuned is 1.5":                           {"project", "--untuned", "1.5"},
+		"use explain or validate":                  {"project", "everything"},
+		"did you mean validate":                    {"project", "validat"},
+		"did you mean mxfp8-experts":               {"project", "--precision", "mxfp8-expert"},
+		"launcher project --gpu GPU":               tiny("none", "--project", "tpu"),
+		"use one of kernels, exchange":             {"bench", "everything"},
 	} {
 		refuse(t, cli.ExitUsage, args, want)
 	}
@@ -90,40 +87,5 @@ func TestProjectFiles(t *testing.T) {
 	}
 	if !(named.Low < named.Tokens && named.Tokens < named.High) || math.Abs(named.Tokens*named.MS-1000) > 1e-6 {
 		t.Errorf("%+v", named)
-	}
-}
-
-// The page and its files, from a run's own ratios and the benchmark's.
-func TestProjectPage(t *testing.T) {
-	dir := t.TempDir()
-	bench := filepath.Join(dir, "bench.json")
-	table := succeed(t, "-np", "2", "bench", "ratios", "--quick", "--json", bench, "--seq", "32", "--batch", "4",
-		"--set", "model.dim=64", "--set", "model.experts=8", "--set", "model.top_k=2", "--set", "model.expert_inter=32")
-	if !strings.Contains(table, "one-sided over standard exchange") {
-		t.Errorf("%s", table)
-	}
-	run := filepath.Join(dir, "run")
-	out := succeed(t, tiny(text(t), "-np", "2", "--project", "b200", "--plain", "--report", "--out", run)...)
-	if !strings.Contains(out, "projected with this run's routing") || !strings.Contains(out, "its imbalance is an assumption here") {
-		t.Errorf("%s", out)
-	}
-	page := filepath.Join(dir, "page")
-	out = succeed(t, "project", "--routing", "measured", "--ratios", filepath.Join(run, ratios.Name)+","+bench, "--exchange", "dedup", "--out", page)
-	if !strings.Contains(out, "CPU fact, not used") || !strings.Contains(out, "measured routing: fullest rank") {
-		t.Errorf("%s", out)
-	}
-	html, err := os.ReadFile(filepath.Join(page, "projection.html"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`"id":"budget"`, "80 % interval", "CPU fact", projection.Fit()[:12], "nebius-deepep"} {
-		if !strings.Contains(string(html), want) {
-			t.Errorf("the page has no %q", want)
-		}
-	}
-	for _, name := range []string{"projection.json"} {
-		if info, err := os.Stat(filepath.Join(page, name)); err != nil || info.Size() < 1000 {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

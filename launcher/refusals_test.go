@@ -34,7 +34,7 @@ var nines = strings.Repeat("9", 100_000)
 // jobRefusals are about the world of a job.
 var jobRefusals = []refusal{
 	{"-np 1000 train", "-np is 1000: give 1 or more ranks, at most 256"},
-	{"-np " + nines + " train", "must be a whole number, 1 or more"},
+	{"-np " + nines + " train", "value out of range"},
 	{"train --ranks threads", `--ranks is "threads": use goroutine or process`},
 	{"train --ranks process --bind-to socket", `--bind-to is "socket": use none or core`},
 	{"train --tag-output", "add --ranks process"},
@@ -62,7 +62,7 @@ var runRefusals = []refusal{
 	{"train --data rows.jsonl --trace steps=5..7 --steps 6", `--trace is "steps=5..7", but the run has 6 steps`},
 	{"train --data rows.jsonl --trace 5", `--trace is "5": give steps=5..7`},
 	{"train --data rows.jsonl --trace steps=0..2", `--trace is "steps=0..2"`},
-	{"train --color sometimes", `"sometimes" ... auto, always or never`},
+	{"train --color sometimes", `"sometimes" ... auto, always, never`},
 	{"train --config old.toml", "old.toml:2: fp8.accumulate is gone"},
 	{"train --config model.json", "model.json is JSON, as a model's config.json, not TOML: give the folder of a Hugging Face model to --init-from"},
 	{"train --precision fp4", "mxfp8-experts"},
@@ -116,7 +116,9 @@ var modelRefusals = []refusal{
 	{"convert --from empty --to x", "empty holds no weights ... config.json"},
 	{"train --init-from nowhere --out x", "init_from:  ... nowhere ... expected the folder of a run"},
 	{"inspect none --html", "none ... give the folder of a run"},
-	{"inspect debug --out x", "add --html"},
+	{"inspect debug --schedule", "as in --pp 4"},
+	{"inspect debug --layouts --schedule", "--layouts and --schedule were given"},
+	{"inspect runs/run --verify --seq 7", "--seq has no meaning for inspect --verify"},
 }
 
 // benchRefusals are about comparisons and benchmarks.

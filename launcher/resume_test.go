@@ -112,9 +112,9 @@ func without(t *testing.T, text, line string) string {
 	return short
 }
 
-// A configuration of a version without data_rules has the first: that of a checkpoint, and a run's
-// config.toml that is given as --config. A new run has the newest, and a configuration file of a
-// few keys too. A command whose run is under way keeps what the run has.
+// A configuration of a version without data_rules has the first, which are refused: that of a
+// checkpoint, and a run's config.toml that is given as --config. A new run has the newest, and a
+// configuration file of a few keys too. A command whose run is under way keeps what the run has.
 func TestDataRules(t *testing.T) {
 	_, config := defaults(t, "debug")
 	old := without(t, string(config), "data_rules = 3\n")
@@ -123,21 +123,20 @@ func TestDataRules(t *testing.T) {
 			t.Errorf("rules %d, %v, want %d: %.60s", got.DataRules, err, want, text)
 		}
 	}
-	// As a version without the key would have begun it.
+	// As an earlier version would have begun it.
 	data := text(t)
 	t.Chdir(t.TempDir())
 	args := tiny(data, append(jsonLog, "--out", "run", "--save-every", "2")...)
-	succeed(t, append(args, "--set", "data_rules=1")...)
+	succeed(t, append(args, "--set", "data_rules=2")...)
 	want := files(t, ".")
 	if err := os.RemoveAll("run/step-00000006"); err != nil {
 		t.Fatal(err)
 	}
 	succeed(t, args...)
 	same(t, files(t, "."), want)
-	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=2"), "holds step-00000006 of an earlier run")
-	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--set", "data_rules=2", "--out", "run"},
-		"run/step-00000006 does not fit this run: fingerprint: the checkpoint was trained on other data, or with another tokenizer or data_rules")
-	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=4"), "data_rules is 4: give 1 to 3; new runs have the last")
+	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=3"), "holds step-00000006 of an earlier run")
+	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=4"), "data_rules is 4: give 2 or 3; new runs have the last")
+	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=1"), "continue that run with the launcher of commit 66fb8c31")
 }
 
 // A run resumes with other settings, or with other text from its start, if it is told to, and says

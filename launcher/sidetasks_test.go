@@ -55,8 +55,8 @@ func TestRunFolder(t *testing.T) {
 		}
 	}
 	there(true, report)
-	succeed(t, "inspect", "run", "run", "--html", "--out", "both.html")
-	if page, err := os.ReadFile("both.html"); err != nil || !strings.Contains(string(page), `{"title":"2 runs"`) {
+	succeed(t, "inspect", "run", "run", "--html")
+	if page, err := os.ReadFile(page.File); err != nil || !strings.Contains(string(page), `{"title":"2 runs"`) {
 		t.Errorf("the page of two runs: %.300s (%v)", page, err)
 	}
 	refuse(t, cli.ExitUsage, []string{"inspect", page.File, page.File, "--html"}, "none of 2 paths is the folder of a run")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,30 +23,30 @@ func TestUsageErrors(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(empty, 0o777); err != nil {
+	if err := errors.Join(os.Mkdir(empty, 0o777), os.Mkdir(filepath.Join(other, "run"), 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		args string
 		want []string
 	}{
-		{"-np 3 train --batch 3", []string{"-np 3", "16 experts", "use -np 1, or -np 2, 4, 8 or 16 with a --batch"}},
-		{"-np 3 train", []string{"-np 3", "neither 16 experts nor a batch of 16", "use -np 1, 2, 4, 8 or 16"}},
+		{"-np 3 train --batch 3", []string{"-np 3", "16 experts", "use -np 1, 2, 4, 8 or 16 and a --batch that it divides"}},
+		{"-np 3 train", []string{"-np 3", "16 experts", "use -np 1, 2, 4, 8 or 16"}},
 		{"-np 0 train", []string{"-np is 0", "1 or more"}},
 		{"train -n -2", []string{"-np is -2", "1 or more"}},
 		{"-np many train", []string{`"many"`, "-np", "whole number"}},
 		{"train --flavor 17B", []string{`"17B"`, "debug, small, 500M, 3B, 16B, 30B-A3B, 236B, 671B"}},
 		{"train --flavor 671B", []string{"671B", "TiB", "is available", "--dry-run"}},
 		{"-np 2", []string{"-np 2", "train", "check", "help"}},
-		{"trian", []string{`"trian"`, "did you mean train?", "train, compare, check"}},
+		{"trian", []string{`"trian"`, "did you mean train?", "train, generate, eval"}},
 		{"-np 2 run runs/my.toml", []string{"scripts in docs/recipes", "train --config"}},
-		{"help trian", []string{`"trian"`, "did you mean train?", "train, compare, check"}},
-		{"train --stesp 3", []string{"--stesp", "did you mean --steps?", "launcher help train"}},
+		{"help trian", []string{`"trian"`, "did you mean train?", "train, generate, eval"}},
+		{"train --stesp 3", []string{"--stesp", "did you mean --steps (number of optimizer steps of the run)?", "launcher help train"}},
 		{"train --frobnicate", []string{"unknown flag --frobnicate", "launcher help train"}},
-		{"--stesp 3 train", []string{"--stesp", "did you mean --steps?", "launcher help"}},
-		{"train --model.layer 3", []string{"did you mean --set model.layers=...?"}},
+		{"--stesp 3 train", []string{"--stesp", "did you mean --steps (number of optimizer steps of the run)?", "launcher help"}},
+		{"train --model.layer 3", []string{"did you mean --set model.layers=... ("}},
 		{"train --steps", []string{"--steps needs a value"}},
-		{"train --ep standard", []string{`"standard"`, "--ep: it must be a whole number; --set ep_exchange=... selects"}},
+		{"train --ep standard", []string{`"standard"`, "--ep: it must be a whole number"}},
 		{"train --steps 3.5", []string{`"3.5"`, "steps", "whole number"}},
 		{"train --steps 99999999999999999999", []string{"steps", "whole number"}},
 		{"train --seed -1", []string{`"-1"`, "seed", "0 or more"}},
@@ -82,7 +83,7 @@ func TestUsageErrors(t *testing.T) {
 		{"train --data " + loop, []string{"loop", "expected a file of text"}},
 		{"train --data " + pipe, []string{"pipe", "expected a file of text"}},
 		{"inspect --html " + pipe, []string{"pipe: not a directory", "give the folder of a run"}},
-		{"checkpoint ls " + pipe, []string{"pipe: not a directory"}},
+		{"inspect " + pipe, []string{"pipe", "not a directory"}},
 		{"convert --from " + pipe + " --to " + empty + "/new", []string{"pipe is not a folder"}},
 		{"train --data " + config("binary", "a\x00b"), []string{"binary", "NUL"}},
 		{"train --data " + config("short.txt", strings.Repeat("word ", 200)), []string{"validation data", "128", "more data"}},
@@ -97,20 +98,14 @@ func TestUsageErrors(t *testing.T) {
 		{"train --data " + data + " --out " + filepath.Join(data, "run"), []string{"run", "lies in the data", "give --out a folder elsewhere"}},
 		{"train --dry-run --data .@1 " + data + "@2", []string{"runs/debug-1 lies in the data, /", "*.txt"}},
 		{"train --data " + data + " --out " + config("file", "x"), []string{"file"}},
+		{"train --data " + filepath.Dir(config("run/metrics.jsonl", "{}")), []string{"run is the folder of a run, not text", "--init-from"}},
 
 		{"check", []string{"golden folder", "model.safetensors"}},
 
-		{"checkpoint", []string{"ls, verify, export"}},
-		{"checkpoint rm x", []string{"ls, verify, export", `"rm"`}},
-		{"checkpoint verify", []string{"verify needs the folder"}},
-		{"checkpoint ls " + filepath.Join(other, "none"), []string{"none", "no such file"}},
-		{"checkpoint verify " + filepath.Join(other, "none"), []string{"none", "no such file"}},
-		{"checkpoint verify " + empty, []string{"empty", "no complete checkpoint"}},
-		{"checkpoint export " + empty + " --out x", []string{"empty", "no complete checkpoint"}},
-		{"checkpoint export " + empty, []string{"needs --out FILE"}},
-		{"checkpoint export a b --out x", []string{"one checkpoint"}},
-		{"checkpoint export " + empty + " --out x --dtype fp8", []string{`"fp8"`, "bf16 or fp32"}},
-		{"checkpoint ls " + empty + " --out x", []string{"ls has no flag --out: it is a flag of checkpoint export"}},
+		{"inspect --verify", []string{"--verify needs the folder"}},
+		{"inspect --verify " + filepath.Join(other, "none"), []string{"none", "no such file"}},
+		{"inspect --verify " + empty, []string{"empty", "no complete checkpoint"}},
+		{"convert --from " + empty + " --to x --dtype fp8", []string{`"fp8"`, "bf16 or fp32"}},
 
 		// Suggestions for misspelled words.
 		{"hlep", []string{`unknown command "hlep": use one of train, `, "did you mean help?"}},
@@ -119,7 +114,7 @@ func TestUsageErrors(t *testing.T) {
 		{"help chat", []string{"did you mean generate?"}},
 		{"help bench kernel", []string{"did you mean kernels?"}},
 		{"frobnicate", []string{`"frobnicate": use one of train`}},
-		{"checkpoint verfy x", []string{`checkpoint: unknown subcommand "verfy"`, "ls, verify, export", "did you mean verify?"}},
+		{"data inspct x", []string{`data: unknown subcommand "inspct"`, "inspect, tokenize", "did you mean inspect?"}},
 		{"train --precision mxpf8", []string{`precision is "mxpf8": use one of fp32, bf16`, "did you mean mxfp8?"}},
 		{"bench train --precision bf16,mxfp8-expert", []string{`"mxfp8-expert"`, "did you mean mxfp8-experts?"}},
 		{"bench train --precision bf16,fp8", []string{"did you mean fp8-block?"}},
@@ -137,8 +132,8 @@ func TestUsageErrors(t *testing.T) {
 		{"train --gpus 2", []string{"there is no flag --gpus: spmoe computes on CPUs"}},
 		{strings.Repeat("x", 1000), []string{"unknown command"}},
 		{"train --set ep_exchange=" + strings.Repeat("x", 1000), []string{"onesided"}},
-		{"train --config " + config("other0.toml", "learning_rate = 1"), []string{"other0.toml", "did you mean lr in [optimizer] (peak learning rate)?"}},
-		{"train --config " + config("other1.toml", "[optimizer]\nlr = 1\nweight_decey = 1"), []string{"other1.toml", "did you mean weight_decay in [optimizer]?"}},
+		{"train --config " + config("other0.toml", "learning_rate = 1"), []string{"other0.toml", "did you mean optimizer.lr (peak learning rate)?"}},
+		{"train --config " + config("other1.toml", "[optimizer]\nlr = 1\nweight_decey = 1"), []string{"other1.toml", "did you mean optimizer.weight_decay ("}},
 		{"train --config " + config("other2.toml", "precision = \"fp8\""), []string{"other2.toml", `precision is "fp8": use one of ` + strings.Join(moe.PrecisionNames(), ", ") + ` (did you mean fp8-block?)`}},
 		{"train --config " + config("other3.toml", "[optimizer]\ndecay = \"cos\""), []string{"other3.toml", `optimizer.decay is "cos"`}},
 		{"train --config " + config("other4.toml", "[training]\nsteps = 4"), []string{"other4.toml", "[model.yarn]"}},
@@ -196,7 +191,7 @@ func TestResumeErrors(t *testing.T) {
 		"other precision":       {nil, append(again, "--precision", "mxfp8"), []string{"run/" + step, "precision: bf16 -> mxfp8", "--allow-changes"}},
 		"several":               {nil, append(again, "--optimizer.lr", "0.5", "--batch", "8", "--set", "keep=9"), []string{"\n  batch: 4 -> 8\n  optimizer.lr: 0.003 -> 0.5\n", "--allow-changes"}},
 		"changes of a new run":  {nil, tiny(data, "--out", "new", "--allow-changes"), []string{"--allow-changes is for --resume"}},
-		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "-np 1 or 2, or -np 4"}},
+		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "use -np 1, 2 or 4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.damage != nil {

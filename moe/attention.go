@@ -24,8 +24,6 @@ type attention interface {
 
 	// record makes training passes raise top, [heads], to the largest score of each head.
 	record(top []float32)
-
-	constants(list func(name string, values ...any))
 }
 
 // attentionState is the state of an attention layer in a pass: a pointer to its own type.
@@ -101,7 +99,7 @@ func (p phase) rotateBack(table *tensor.RotaryTable, x tensor.Matrix) {
 // scores of a training pass. The ranks that share a sequence compute some of the heads each: q, k
 // and v, and lse, are then those of this rank's heads.
 func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
-	p.begin(Scores)
+	p.in(Scores)
 	if p.decoding != nil {
 		s.attendCached(p, c, scale)
 		return
@@ -115,7 +113,6 @@ func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
 			top = top[p.cp.rank*s.shape.Heads:][:s.shape.Heads]
 		}
 	}
-	sealValue(p, &s.shape)
 	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*c.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, tokens*s.shape.Heads)
 	s.score(p, top)

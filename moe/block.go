@@ -22,7 +22,6 @@ type block struct {
 // blockState is the state of a block in a pass.
 type blockState struct {
 	x         tensor.Tensor // its input
-	seals     blockSeals
 	attnNorm  normState
 	attention attentionState
 	ffnNorm   normState
@@ -69,15 +68,11 @@ func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.Ro
 func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
-	s.x, s.seals = x, blockSeals{s.seals.mix[:0], s.seals.feed[:0]}
-	p.group = &s.seals.mix
-	p.sealTensor(x)
+	s.x = x
 	p.in(Projections)
 	y := like(p.arena, x) // the next block's input
-	p.skip()
 	defer p.endBlock(p.ex.Mark(), p.arena.Mark())
 	a := l.mix(p, x, s)
-	p.group = &s.seals.feed
 	in := l.ffnNorm.forward(p, p.cheap, a.Mat(), &s.ffnNorm)
 	p.observe("mlp_in", in)
 	f, err := l.ffn.forward(p, in, &s.feed)
@@ -116,16 +111,11 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	p.group = &s.seals.feed
-	if l.router != nil {
-		l.router.checkChoice(p, &s.feed.router)
-	}
 	l.recomputeMix(p, s)
 	half := p.ex.Mark()
 	if err := l.recomputeFeed(p, s); err != nil {
 		return dy, fmt.Errorf("layer %d, forward again: %w", l.layer, err)
 	}
-	p.sealTensor(dy)
 	din, err := l.ffn.backward(p, dy, &s.feed)
 	if err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
@@ -135,18 +125,14 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	}
 	da := p.residual(dy)
 	l.ffnNorm.backward(p, da.Mat(), din.Mat(), true, &s.ffnNorm)
-	p.verify(s.seals.feed)
 	p.ex.Release(half)
-	p.group = &s.seals.mix
 	l.recomputeAttention(p, s)
-	p.sealTensor(da)
 	din = l.attention.backward(p, da, s.attention)
 	if err := p.model.computeShared(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
 	dx := p.residual(da)
 	l.attnNorm.backward(p, dx.Mat(), din.Mat(), true, &s.attnNorm)
-	p.verify(s.seals.mix)
 	return dx, nil
 }
 

@@ -40,8 +40,6 @@ func (c Config) WgradPasses(p Precision, tokens int) int {
 type wgradRows struct {
 	dy, x tensor.Tensor
 	ends  []int32
-
-	sealed [2]seal // dy and x, if they wait for another pass
 }
 
 // rowStore holds the rows of a step's passes that are not multiplied yet. Passes store their rows
@@ -82,7 +80,6 @@ func (r *rowStore) save(p phase, l *linear, rows wgradRows) {
 	ex := p.ex
 	kept := wgradRows{dy: r.copy(ex, rows.dy), x: r.copy(ex, rows.x), ends: r.Ints(len(rows.ends))}
 	copy(kept.ends, rows.ends)
-	kept.sealed = [2]seal{p.newSeal(kept.dy), p.newSeal(kept.x)}
 	r.add(l, kept)
 }
 
@@ -118,14 +115,6 @@ func (l *linear) deferWgrad(p phase, s *linearState) {
 	}
 	l.concatenatedWgrad(p, store.rows[l], 0, len(rows.ends))
 	p.pushGrad(&l.weight)
-	p.verifyRows(store.rows[l])
-}
-
-// verifyRows compares the seals of rows that waited for a later pass.
-func (p phase) verifyRows(passes []wgradRows) {
-	for i := range passes {
-		p.verify(passes[i].sealed[:])
-	}
 }
 
 // concatenatedWgrad adds the gradient of groups [lo, hi), which are those that this rank computes,
@@ -136,9 +125,6 @@ func (l *linear) concatenatedWgrad(p phase, parts []wgradRows, lo, hi int) {
 	defer ex.Release(mark)
 	rest := p.restOf(l, parts[0], hi-lo)
 	all := concatenate(ex, parts, lo, hi, rest, p.batch.More)
-	if p.batch.More {
-		rest.seal(p)
-	}
 	groups := rowGroups{ends: all.ends, first: lo, before: rest.multiplied()}
 	dy, x := activation{Tensor: all.dy, rowGroups: groups}, activation{Tensor: all.x, rowGroups: groups}
 	if l.mx.quantizesWgrad() {

@@ -362,7 +362,7 @@ func (d *DryRun) SumPasses(passes int) error {
 			for i := range g.sharded.all() {
 				u := &g.sharded.units[i]
 				u.passes.next(d.Ex, p.completes())
-				u.passes.push(d.Ex, p.completes(), false)
+				u.passes.push(d.Ex, p.completes())
 				for _, w := range u.weights {
 					w.passes.restart()
 				}

@@ -66,7 +66,6 @@ func (f *ffn) hidden(p phase, x activation, s *ffnState) {
 
 // activate returns h = silu(gate) * up.
 func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
-	p.seal() // gateUp on its own: see backward
 	h := p.cheap.New(s.gateUp.DType(), s.gateUp.Dim(0), f.inter)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLU(p.ex, h.Mat(), gate, up)
@@ -77,7 +76,7 @@ func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
 func (f *ffn) backward(p phase, dy activation, s *ffnState) tensor.Tensor {
 	dh := f.down.backward(p, p.scratch, dy, &s.linear.down)
 	gate, up := f.halves(s.gateUp.Mat())
-	p.unseal(s.gateUp) // its gradient takes its place
+	// the gradient of gateUp takes its place
 	tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
 	return f.gateUp.backward(p, p.scratch, activation{Tensor: s.gateUp}, &s.linear.gateUp)
 }

@@ -103,12 +103,6 @@ func (a *groupedAttention) newState() attentionState { return &groupedState{} }
 
 func (a *groupedAttention) record(top []float32) { a.queryRows.Top = top }
 
-func (a *groupedAttention) constants(list func(name string, values ...any)) {
-	list("the configuration of attention", &a.cfg, &a.scale, &a.queryRows)
-	a.qNorm.constants(list)
-	a.kNorm.constants(list)
-}
-
 // forward returns the attention output for x, both [tokens, dim]:
 //
 //	q | k | v = Wqkv·x + bqkv
@@ -153,7 +147,7 @@ func (a *groupedAttention) turned(p phase) *tensor.Arena {
 // turn computes queries and keys from those before their norms.
 func (a *groupedAttention) turn(p phase, s *groupedState) {
 	s.q = a.qNorm.forwardHeads(p, s.rawQ, &s.qNorm)
-	a.rotate(p, s.q.Mat()) // before a norm seals it
+	a.rotate(p, s.q.Mat())
 	s.k = a.kNorm.forwardHeads(p, s.rawK, &s.kNorm)
 	a.rotate(p, s.k.Mat())
 }

@@ -115,20 +115,18 @@ func (o *output) trainRows(p phase, all []prediction) error {
 // those of earlier passes are complete.
 type headNorm struct {
 	*rmsNorm
-	state  normState
-	intact seal // of the gradient
+	state normState
 }
 
 // backwardNorm sets dh and leaves the gradient of the norm's weight in the pass.
 func (a *prediction) backwardNorm(p phase) {
 	p.saved, p.fused = p.arena, false
 	a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
-	p.headNorms = append(p.headNorms, headNorm{rmsNorm: a.norm, state: a.state, intact: p.newSeal(a.state.dw)})
+	p.headNorms = append(p.headNorms, headNorm{rmsNorm: a.norm, state: a.state})
 }
 
 // backwardWeight adds the gradient.
 func (n *headNorm) backwardWeight(p phase) {
-	p.compare(&n.intact)
 	n.rmsNorm.backwardWeight(p, &n.state)
 }
 
@@ -144,11 +142,9 @@ func (o *output) train(p phase, all []prediction) error {
 			lo, hi := sum.mine.part(i, sum.mine.rank)
 			o.rows(p, all, lo, hi, sum.kept)
 		}
-		waiting := sum.kept.seal(p)
 		if err := sum.add(p, all, i); err != nil {
 			return err
 		}
-		p.verify(waiting[:])
 	}
 	p.pushGrad(&o.weight)
 	return nil
@@ -169,11 +165,9 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 		if held.softmax.Valid() && !p.ex.Dry() {
 			o.loss.Softmax(float64s(held.softmax.Bytes())[2*(at-lo):])
 		}
-		waiting := p.newSeal(logits.data)
 		if p.train {
 			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), rows.x)
 			o.gradients(p, &c, held.dlogits, at-lo)
-			p.compare(&waiting)
 		}
 		if p.ex.Dry() {
 			return // the other chunks are no larger

@@ -63,11 +63,6 @@ type rowGradients struct {
 	softmax tensor.Tensor
 }
 
-// seal seals the operands until all ranks have read them.
-func (r rowGradients) seal(p phase) [2]seal {
-	return [2]seal{p.newSeal(r.dlogits.data), p.newSeal(r.x)}
-}
-
 // outputGradient sums the gradient of the output's weight, as a balanced binary tree over ranks of
 // trees over groups of sequences. Ranks that share it go through their rounds together: each
 // multiplies its own columns of the logits' gradients of all ranks.

@@ -22,9 +22,6 @@ type feedState struct {
 	dscores tensor.Tensor // [tokens, experts]: gradient of the balance loss
 	handle  ep.Handle
 	routed  ffnState
-
-	arriving         [2]tensor.Mark // of the rows that peers are sending
-	routing, weights uint64         // checksums of handle
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
@@ -42,7 +39,9 @@ type moeLayer struct {
 // experts' part.
 func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	chosen, weights := l.route(p, x, s)
-	arrival, err := l.startDispatch(p, x, chosen, s)
+	p.in(Routed)
+	s.handle.Rows = p.saved
+	arrival, err := l.exchange.StartDispatch(p.ex, &s.handle, x, chosen)
 	if err != nil {
 		return x, err
 	}
@@ -50,7 +49,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if l.shared != nil { // while slower ranks are still sending
 		shared = l.shared.output(p, x, &s.network)
 	}
-	rows, err := l.receive(p, arrival, s)
+	rows, err := received(p.ex, arrival)
 	if err != nil {
 		return x, err
 	}
@@ -63,7 +62,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	l.passRows.record(p, groups)
 	y := l.routed.forward(p, p.saved, activation{Tensor: rows, rowGroups: groups, rows: arrival.MX}, &s.routed)
 	out := like(p.scratch, x)
-	if err := l.combine(p, y, weights, out, s); err != nil {
+	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
 		return x, err
 	}
 	if shared.Valid() {
@@ -107,7 +106,8 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	ex, r := p.ex, l.router
 	p.in(Routed)
 	dweights := p.scratch.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
-	arrival, err := l.startCombineBackward(p, dy, dweights, s)
+	s.handle.Rows = p.saved
+	arrival, err := l.exchange.StartCombineBackward(ex, &s.handle, dy, dweights)
 	if err != nil {
 		return dy, err
 	}
@@ -123,7 +123,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	routed := r.backward(p, dweights, s.dscores, &s.router)
 	dx := like(p.scratch, dy)
 	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
-	if err := l.dispatchBackward(p, drows, dx, s); err != nil {
+	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
 		return dy, err
 	}
 	tensor.Add(ex, dx.Mat(), dx.Mat(), routed.Mat())

@@ -43,7 +43,7 @@ func (w *weight) addGrad(p phase) tensor.Tensor {
 // pushGrad completes what a pass adds to the gradient of a weight. Each pass does so for every
 // weight, except for those of experts, in the order of the passes.
 func (p phase) pushGrad(w *weight) {
-	w.passes.push(p.ex, w.chain || p.completes(), p.sealing())
+	w.passes.push(p.ex, w.chain || p.completes())
 }
 
 // own returns the rows of Grad that this rank computes: [rows, K].
@@ -107,9 +107,8 @@ type linearState struct {
 // forward returns y = x·W[g]ᵀ in x's type, [rows, N], in the arena to.
 func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
 	s.x = x
-	p.begin(l.part)
+	p.in(l.part)
 	l.mx.quantizeInput(p, x)
-	p.seal()
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
 	switch {
 	case p.dividesColumns(l, x):

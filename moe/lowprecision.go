@@ -25,11 +25,10 @@ type Options struct {
 
 // NVFP4 varies precision nvfp4. Each setting is an ablation.
 type NVFP4 struct {
-	RHT         bool    `toml:"rht" help:"random Hadamard transform of 16 points on both operands of weight gradients, for nvfp4"`
-	Stochastic  bool    `toml:"stochastic" help:"round gradients stochastically, for nvfp4"`
-	Squares     bool    `toml:"2d" help:"quantize weights in 16x16 blocks, with the same codes in both directions, for nvfp4; else in rows of 16"`
-	BF16Tail    float64 `toml:"bf16_tail" help:"share of the layers, at the end, that compute in BF16, rounded up to whole layers, for nvfp4"`
-	FourOverSix bool    `toml:"four_over_six" help:"choose for each block of inputs and weights between scales that map its maximum to 6 and to 4, for nvfp4"`
+	RHT        bool    `toml:"rht" help:"random Hadamard transform of 16 points on both operands of weight gradients, for nvfp4"`
+	Stochastic bool    `toml:"stochastic" help:"round gradients stochastically, for nvfp4"`
+	Squares    bool    `toml:"2d" help:"quantize weights in 16x16 blocks, with the same codes in both directions, for nvfp4; else in rows of 16"`
+	BF16Tail   float64 `toml:"bf16_tail" help:"share of the layers, at the end, that compute in BF16, rounded up to whole layers, for nvfp4"`
 }
 
 // FP8 varies precision fp8-block.
@@ -98,7 +97,6 @@ func (o NVFP4) precision() Precision {
 	if o.Squares {
 		w = cast(mx.NVFP4Tile)
 	}
-	x.Format.FourOverSix, w.Format.FourOverSix = o.FourOverSix, o.FourOverSix
 	if o.Stochastic {
 		dy.Rounding = mx.Stochastic
 	}

@@ -35,7 +35,7 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := alone(t, c.cfg, c.dtype, 32)
-			m.model.Recompute, m.model.Guard = c.recompute, true
+			m.model.Recompute = c.recompute
 			b := batchOf(1, c.sequences, 32, c.cfg.Vocab)
 			step := func() {
 				m.model.ZeroGrad()
@@ -81,7 +81,7 @@ func TestNothingOutlivesItsMemory(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					m.model.Recompute, m.model.Guard, m.ex.Poison = mode, true, poison
+					m.model.Recompute, m.ex.Poison = mode, poison
 					got, err := m.everything(b)
 					if err != nil {
 						t.Fatal(err)

@@ -180,40 +180,6 @@ func (m Mesh) Comms(yield func(*collective.Comm) bool) {
 	}
 }
 
-// RanksOf returns the ranks of a communicator of the mesh, as numbers in World.
-func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
-	hosts := m.World.Hosts()
-	switch c {
-	case m.World, m.Operands:
-		return everyRank(c.Size())
-	case m.Host, m.SequenceHost:
-		return hosts[m.World.Host()]
-	case m.Across:
-		for _, local := range hosts {
-			ranks = append(ranks, local[m.place()])
-		}
-		return ranks
-	case m.Sequence:
-		return m.sharers()
-	case m.TP:
-		return m.tensorGroup()
-	case m.EP:
-		return m.Layout.EPGroup(m.World.Rank())
-	}
-	ranks = m.Layout.ExpertReplicas(m.World.Rank())
-	switch on := m.Replicas.Hosts(); c {
-	case m.ReplicasHost:
-		return pick(ranks, on[m.Replicas.Host()])
-	case m.ReplicasAcross:
-		var across []int
-		for _, here := range on {
-			across = append(across, here[m.ReplicasHost.Rank()])
-		}
-		return pick(ranks, across)
-	}
-	return ranks
-}
-
 // pick returns the elements of a list with some indices.
 func pick(list, indices []int) (some []int) {
 	for _, i := range indices {

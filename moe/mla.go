@@ -91,12 +91,6 @@ func (a *latentAttention) newState() attentionState { return &latentState{} }
 
 func (a *latentAttention) record(top []float32) { a.queryRows.Top, a.keyRows.Top = top, top }
 
-func (a *latentAttention) constants(list func(name string, values ...any)) {
-	list("the configuration of attention", &a.cfg, &a.scale, &a.queryRows, &a.keyRows)
-	a.qNorm.constants(list)
-	a.kvNorm.constants(list)
-}
-
 // forward returns the attention output for x, both [tokens, dim]:
 //
 //	q = rotate(Wuq·norm(Wdq·x))              or rotate(Wq·x)

@@ -15,10 +15,6 @@ type Model struct {
 	Config Config
 	Groups []*Group // all parameters
 
-	// Guard makes training passes check that the memory in which activations and gradients wait
-	// does not change by itself: see Damage. It may change between steps.
-	Guard bool
-
 	// Recompute is the policy for recomputing activations in training passes. It may change between
 	// passes.
 	Recompute Recompute
@@ -54,7 +50,6 @@ type Model struct {
 	begun    int            // training passes of this step
 	several  bool           // a pass of this step has had Batch.More
 	passRows uint64         // of all ranks in a pass of this step: see locate
-	damaged  int            // see Damage
 	zeroed   int            // total calls of Group.ZeroGrad before the current step
 	measured []sequenceLoss // by the last pass
 
@@ -62,6 +57,9 @@ type Model struct {
 	operands operands
 	rowStore rowStore
 }
+
+// Tables returns the memory that passes read besides weights: the rotary tables.
+func (m *Model) Tables() []tensor.Tensor { return m.rope.Elements() }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the given
 // precision. Weights are zero until they are initialized or loaded; see Group.Refresh.

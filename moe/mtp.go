@@ -20,7 +20,6 @@ type mtp struct {
 
 // mtpState is the state of the module in a pass.
 type mtpState struct {
-	seals      seals         // of the hidden state, and of what precedes the block
 	embedded   tensor.Tensor // of the targets
 	embedNorm  normState
 	hiddenNorm normState
@@ -51,9 +50,6 @@ func newMTPNorm(b *builder, cfg Config) *rmsNorm {
 func (m *mtp) forward(p phase, h, sent tensor.Tensor, s *mtpState) (out tensor.Tensor, err error) {
 	ex := p.ex
 	tokens, dim := h.Dim(0), h.Dim(1)
-	s.seals = s.seals[:0]
-	p.group = &s.seals
-	p.sealTensor(h)
 	p.in(Joint)
 	front := p.savingAll() // what precedes the block is saved, even if the block is recomputed
 	if s.embedded, err = p.model.embed(p, p.batch.Targets, sent); err != nil {
@@ -127,7 +123,6 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	m.embedNorm.backward(p, p.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
 	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true, &s.hiddenNorm)
 	p.layer = m.block.layer
-	p.verify(s.seals)
 	return nil
 }
 

@@ -51,7 +51,7 @@ func (l *rmsNorm) rows(x tensor.Tensor) tensor.Matrix {
 // forward returns x normalized, in x's type and in the arena to. x must not change until the
 // backward pass.
 func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normState) tensor.Tensor {
-	p.begin(Norms)
+	p.in(Norms)
 	y := to.New(x.DType(), x.Rows, x.Cols)
 	s.x, s.rstd = x, p.saved.New(tensor.FP32, x.Rows)
 	tensor.RMSNorm(p.ex, y.Mat(), s.rstd.F32(), x, l.weight.W.F32(), l.eps)

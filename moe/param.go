@@ -5,7 +5,6 @@ import (
 
 	"spmoe/collective"
 	"spmoe/tensor"
-	"spmoe/tensor/format"
 	"spmoe/tensor/profile"
 )
 
@@ -89,9 +88,6 @@ func (g *Group) ZeroGrad() {
 	g.zeroed++
 	for t := range g.passTrees {
 		t.reset()
-	}
-	for i := range g.sums {
-		g.sums[i].reset()
 	}
 	if g.sharded == nil && g.host.first() {
 		g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
@@ -204,18 +200,8 @@ func (g *Group) UpdateWork(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi 
 	within(done, g.Len())
 }
 
-// UpdatesInMultiples reports whether all ranges of UpdateWork begin at multiples of n elements.
-func (g *Group) UpdatesInMultiples(n int) bool {
-	for _, l := range g.quantized {
-		rows, cols := l.W.Dim(-2), l.W.Dim(-1)
-		for _, begin := range []int{l.at, l.W.Len(), rows * cols, format.MXBlock * cols} {
-			if begin%n != 0 {
-				return false
-			}
-		}
-	}
-	return true
-}
+// Quantized reports whether passes read weights of the group in a quantized form.
+func (g *Group) Quantized() bool { return len(g.quantized) > 0 }
 
 // Weights yields everything that training reads of this group, in a fixed order: the quantized
 // forms of quantized weights, and the parts of Work that are not quantized.

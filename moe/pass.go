@@ -34,11 +34,6 @@ type Pass struct {
 	deferred   bool // the step has several passes, or the experts have replicas: see deferWgrad
 	multiplies bool // it multiplies the rows of routed experts that passes have saved
 
-	sealed   bool        // memory that waits is sealed
-	unsealed tensor.Mark // what was saved before is sealed, or is not to be
-	tokens   seals       // of the batch
-	waiting  seals       // of the gradients that the backward pass begins with
-
 	progress progress
 	place    int  // in the order in which the passes of a step add to the gradients
 	added    bool // the layers have added to the gradients of their weights
@@ -92,7 +87,6 @@ func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 // the last have [Batch.More].
 func (m *Model) begin(ex *tensor.Exec, b Batch, place int, several bool) *Pass {
 	p := m.newPass(ex, b, true)
-	p.sealBatch(ex)
 	p.place = place
 	m.begun++
 	at, _ := slices.BinarySearchFunc(m.inFlight, place, func(p *Pass, place int) int { return p.place - place })
@@ -126,14 +120,8 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 // predict computes the loss and the gradients that the backward pass begins with.
 func (p *Pass) predict(f phase, h tensor.Tensor, in Boundary) error {
 	p.dh = like(p.arena, h)
-	f.skip()
 	if err := p.model.predict(f, h, p.dh, in); err != nil {
 		return err
-	}
-	f.group = &p.waiting
-	f.sealTensor(p.dh)
-	if p.dmtp.Valid() {
-		f.sealTensor(p.dmtp)
 	}
 	return nil
 }
@@ -197,7 +185,6 @@ func (p *Pass) backward(b phase) (err error) {
 	m := p.model
 	p.checkGradient()
 	b.layer = m.lastLayer()
-	b.verify(p.waiting)
 	if m.mtp != nil {
 		err := m.backwardUnit(b, m.mtpUnit(), func() error { return m.mtp.backward(b, p.dh, &p.mtp) })
 		if err != nil {
@@ -291,11 +278,6 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 			return err
 		}
 	}
-	for i := range p.tokens {
-		if p.tokens[i].broken(ex) {
-			m.damage(m.tokensDamage())
-		}
-	}
 	w.layer = m.lastLayer()
 	for i := range p.headNorms {
 		p.headNorms[i].backwardWeight(w)
@@ -354,7 +336,6 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded, p.dmtp = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
-	p.sealed, p.unsealed, p.waiting = train && m.Guard, tensor.Mark{}, p.waiting[:0]
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)
 	}
@@ -393,7 +374,7 @@ func (m *Model) beginStep() {
 	if zeroed == m.zeroed {
 		return
 	}
-	m.zeroed, m.damaged = zeroed, 0
+	m.zeroed = zeroed
 	for _, g := range m.Groups {
 		clear(g.scores)
 	}

@@ -17,13 +17,10 @@ type passTree struct {
 	dims  []int           // of the gradients
 	sums  []tensor.Tensor // FP32: memory of the pending sums; none has more passes than the one before
 	first int             // the number of sums whose memory is not the tree's: 0 or 1
-	seals []seal          // of the pending sums
 	count int             // passes added
 	open  int             // pending sums in use
 	given bool            // next has been called and push has not
 	added bool            // the current pass is added to the last pending sum
-	// a pending sum has changed by itself since reset
-	broken bool
 }
 
 // newPassTree returns a tree whose result is in sum.
@@ -36,7 +33,6 @@ func newPassTree(sum tensor.Tensor) passTree {
 func (t *passTree) next(ex *tensor.Exec, last bool) (to tensor.Tensor, adds bool) {
 	t.given, t.added = true, t.open > 0 && (last || t.count%2 == 1)
 	if t.added {
-		t.check(ex, t.open-1)
 		return t.sums[t.open-1], true
 	}
 	if t.open == len(t.sums) {
@@ -47,7 +43,7 @@ func (t *passTree) next(ex *tensor.Exec, last bool) (to tensor.Tensor, adds bool
 
 // push completes the gradient of a pass, if next was called for it. The last one completes the
 // result.
-func (t *passTree) push(ex *tensor.Exec, last, sealing bool) {
+func (t *passTree) push(ex *tensor.Exec, last bool) {
 	if !t.given {
 		return
 	}
@@ -64,19 +60,13 @@ func (t *passTree) push(ex *tensor.Exec, last, sealing bool) {
 	}
 	for range merges {
 		t.open--
-		t.check(ex, t.open)
-		t.check(ex, t.open-1)
 		add(ex, t.sums[t.open-1], t.sums[t.open])
-	}
-	if sealing {
-		t.seal(ex, t.open-1)
 	}
 }
 
 // addTo adds the pending sums to the gradient of the last pass, which is elsewhere.
 func (t *passTree) addTo(ex *tensor.Exec, last tensor.Tensor) {
 	for i := t.open - 1; i >= 0; i-- {
-		t.check(ex, i)
 		add(ex, last, t.sums[i])
 	}
 }
@@ -84,35 +74,11 @@ func (t *passTree) addTo(ex *tensor.Exec, last tensor.Tensor) {
 // reset drops the sums of a step.
 func (t *passTree) reset() {
 	t.restart()
-	t.given, t.broken = false, false
-	clear(t.seals)
+	t.given = false
 }
 
 // restart drops the sums of the passes so far, because they are elsewhere.
 func (t *passTree) restart() { t.count, t.open = 0, 0 }
-
-// seal seals a pending sum, which has none.
-func (t *passTree) seal(ex *tensor.Exec, i int) {
-	for len(t.seals) <= i {
-		t.seals = append(t.seals, seal{})
-	}
-	t.seals[i] = newSeal(ex, t.sums[i].Bytes())
-}
-
-// check compares a pending sum with its seal, if it has one, and removes the seal.
-func (t *passTree) check(ex *tensor.Exec, i int) {
-	if i < len(t.seals) {
-		t.broken = t.broken || t.seals[i].broken(ex)
-		t.seals[i] = seal{}
-	}
-}
-
-// checkAll compares all pending sums with their seals.
-func (t *passTree) checkAll(ex *tensor.Exec) {
-	for i := range t.open {
-		t.check(ex, i)
-	}
-}
 
 // copies returns the sums that have memory of their own.
 func (t *passTree) copies() []tensor.Tensor { return t.sums[t.first:] }

@@ -71,10 +71,10 @@ func TestPassTree(t *testing.T) {
 				to.F32()[0] = 0
 			}
 			to.F32()[0] += x[i]
-			tree.push(ex, i == passes-1, true)
+			tree.push(ex, i == passes-1)
 		}
-		if got, want := result.F32()[0], balanced(x); got != want || tree.broken {
-			t.Errorf("%d passes: %v, want %v; broken %v", passes, got, want, tree.broken)
+		if got, want := result.F32()[0], balanced(x); got != want {
+			t.Errorf("%d passes: %v, want %v", passes, got, want)
 		}
 		most := 0
 		for n := passes; n > 3; n /= 2 {
@@ -97,11 +97,11 @@ func TestPassChain(t *testing.T) {
 			to.F32()[0] = 0
 		}
 		to.F32()[0] += x
-		tree.push(ex, true, true)
+		tree.push(ex, true)
 		want += x
 	}
-	if got := tree.sums[0].F32()[0]; got != want || len(tree.copies()) > 0 || tree.broken {
-		t.Errorf("%v with %d copies, want %v; broken %v", got, len(tree.copies()), want, tree.broken)
+	if got := tree.sums[0].F32()[0]; got != want || len(tree.copies()) > 0 {
+		t.Errorf("%v with %d copies, want %v", got, len(tree.copies()), want)
 	}
 }
 

@@ -22,8 +22,6 @@ type passSums struct {
 	all    tensor.Tensor // the elements of Grad that peers own
 	own    tensor.Tensor // those of this rank
 	passes passTree      // the sum of own over earlier passes of this step
-	others [2]seal       // what peers read, before and after own
-	broken bool          // what they read has changed by itself since ZeroGrad
 }
 
 // Division says which elements of a flat vector each of some ranks owns, one range after the other
@@ -96,43 +94,19 @@ func (s *passSums) reduce(ex *tensor.Exec) error {
 	if err := collective.ReduceScatter(s.peers, s.own.F32(), s.all.F32(), s.counts, collective.Sum); err != nil {
 		return err
 	}
-	for i := range s.others {
-		s.broken = s.broken || s.others[i].broken(ex)
-	}
-	s.others = [2]seal{}
 	return nil
-}
-
-// SealSums seals what peers of this host read in SumGrad, which then compares it.
-// [Model.CheckGrad] has the result.
-func (g *Group) SealSums(ex *tensor.Exec) {
-	for i := range g.sums {
-		s := &g.sums[i]
-		if len(s.peers.Hosts()) > 1 {
-			continue
-		}
-		own := Division{0, s.counts[:s.peers.Rank()]}.End()
-		s.others = [2]seal{newSeal(ex, s.all.Slice(0, own).Bytes()), newSeal(ex, s.all.Slice(own+s.own.Len(), s.all.Len()).Bytes())}
-	}
 }
 
 // sumPass sums the gradients of a pass over the ranks and adds them to those of earlier passes. The
 // next pass stores its own.
 func (p phase) sumPass() error {
 	ex := p.ex
-	for i, g := range p.model.Groups {
+	for _, g := range p.model.Groups {
 		if len(g.sums) == 0 || g.sums[0].peers.Size() < 2 {
 			continue // one rank adds up its passes itself
 		}
 		g.completeGrad(p)
-		if p.sealed {
-			// A rank that compared before slower ranks are here would miss what changes meanwhile.
-			if err := g.Ranks.Barrier(); err != nil {
-				return err
-			}
-			p.model.CheckGrad(ex, i)
-		}
-		if err := g.meet(ex); err != nil { // others may still complete or check their rows
+		if err := g.meet(ex); err != nil { // others may still complete their rows
 			return err
 		}
 		for j := range g.sums {
@@ -160,9 +134,6 @@ func (s *passSums) sumPass(p phase) error {
 	} else {
 		tensor.Convert(p.ex, sum.Mat(), s.own.Mat())
 	}
-	s.passes.push(p.ex, p.completes(), p.sealed)
+	s.passes.push(p.ex, p.completes())
 	return nil
 }
-
-// reset drops the sums of a step. Its pass tree is reset with those of weights.
-func (s *passSums) reset() { s.others, s.broken = [2]seal{}, false }

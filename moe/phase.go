@@ -17,8 +17,7 @@ import (
 type phase struct {
 	*Pass
 	ex    *tensor.Exec
-	layer int    // the current layer
-	group *seals // of what is saved now; nil: it is not sealed
+	layer int // the current layer
 
 	saved, cheap, scratch *tensor.Arena
 
@@ -92,19 +91,12 @@ func (p phase) endBlock(scratch, kept tensor.Mark) {
 // residual returns the tensor in which the gradient of a residual stream is summed. dy holds one
 // summand. If weight gradients are computed later, they read dy unchanged.
 func (p phase) residual(dy tensor.Tensor) tensor.Tensor {
-	p.unseal(dy)
 	if p.fused {
 		return dy
 	}
 	sum := like(p.saved, dy)
 	tensor.Convert(p.ex, sum.Mat(), dy.Mat())
 	return sum
-}
-
-// begin is called where a part of the model begins: it seals what those before it have saved.
-func (p phase) begin(part Part) {
-	p.seal()
-	p.in(part)
 }
 
 // in says which part of the model allocates from now on, for a dry run.

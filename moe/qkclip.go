@@ -16,7 +16,7 @@ import (
 type HeadRows struct {
 	// Top has the largest score of each head in the passes since ZeroGrad, or 0 if all are
 	// negative; nil: scores are not recorded. [Group.ShareScores] makes it that of all ranks.
-	Top []float32 `guard:"varies"`
+	Top []float32
 
 	Rows int // of a head
 	// The first Root rows take the root of the head's factor, because queries and keys both take

@@ -7,6 +7,7 @@ package moe
 
 import (
 	"fmt"
+	"unsafe"
 
 	"spmoe/tensor"
 )
@@ -39,7 +40,7 @@ func (r *wgradRows) of(ex *tensor.Exec, list [][]byte) (peer wgradRows, ok bool)
 	if ex.Dry() {
 		copy(peer.ends, r.ends)
 	} else {
-		copy(bytesOf(peer.ends), list[2])
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(peer.ends))), 4*len(peer.ends)), list[2])
 	}
 	last := int32(0)
 	for _, end := range peer.ends {
@@ -96,6 +97,5 @@ func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) error {
 		l.concatenatedWgrad(p, parts, l.rows[0]/n, l.rows[1]/n)
 	}
 	p.pushGrad(&l.weight)
-	p.verifyRows(w.rows)
 	return nil
 }

@@ -50,7 +50,7 @@ func TestReplicasWithPassesInFlight(t *testing.T) {
 		}
 		spread(model)
 		m := &member{c, tensor.NewExec(), model}
-		model.Guard, m.ex.Poison = true, true
+		m.ex.Poison = true
 		for _, g := range model.Groups {
 			g.Refresh(m.ex)
 		}

@@ -37,15 +37,8 @@ func (p phase) restOf(l *linear, like wgradRows, groups int) *restRows {
 		rest.x = store.rests.New(like.x.DType(), rows, like.x.Dim(1))
 		store.rest[l] = rest
 	}
-	if rest != nil {
-		p.verify(rest.sealed[:])
-		rest.sealed = [2]seal{}
-	}
 	return rest
 }
-
-// seal seals the rows until the next product.
-func (r *restRows) seal(p phase) { r.sealed = [2]seal{p.newSeal(r.dy), p.newSeal(r.x)} }
 
 // count returns the rows of a group. A nil rest has none.
 func (r *restRows) count(group int) int32 {
@@ -87,5 +80,4 @@ func (r *restRows) advance(ends []int32) {
 func (r *restRows) reset() {
 	clear(r.counts)
 	clear(r.done)
-	r.sealed = [2]seal{}
 }

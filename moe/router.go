@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/zeebo/xxh3"
-
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -18,8 +16,7 @@ type router struct {
 	// [experts] FP32: added to the scores for the selection only, and moved according to the load
 	bias tensor.Tensor
 	// [experts]: tokens of this rank that chose each expert since the last balance
-	load    []int64
-	loadSum uint64 // checksum of load
+	load []int64
 }
 
 // routerState is the state of a router in a pass.
@@ -46,7 +43,7 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 	ex := p.ex
 	defer ex.ProfilingRows(profile.Router, x.Dim(0), x.Dim(1)).End()
 	tokens := x.Dim(0)
-	p.begin(Router)
+	p.in(Router)
 	r.widen(p, x, s)
 	s.gate.x = &s.x
 	s.scores = p.saved.New(tensor.FP32, tokens, r.cfg.Experts)
@@ -57,7 +54,6 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 	} else {
 		tensor.Sigmoid(ex, s.scores.Mat())
 	}
-	p.seal()
 	experts, replay := p.replayed()
 	if !p.recomputing {
 		s.experts = p.arena.New(tensor.INT32, tokens, r.cfg.TopK)
@@ -65,7 +61,6 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 	}
 	s.weights = p.saved.New(tensor.FP32, tokens, r.cfg.TopK)
 	tensor.Parallel(ex, tokens, r.work(tokens), routingArgs{r, s, p.recomputing || experts != nil, replay}, chooseExperts)
-	p.seal() // experts and weights, apart from the scores: see checkChoice
 	return s.experts, s.weights
 }
 
@@ -106,15 +101,6 @@ func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 	}
 }
 
-// checkChoice forgets the chosen experts if they have changed by themselves, before a backward pass
-// uses one that does not exist. That pass is damaged anyway.
-func (r *router) checkChoice(p phase, s *routerState) {
-	if choice := p.sealOf(s.experts); choice.broken(p.ex) {
-		p.compare(choice)
-		s.experts.Zero()
-	}
-}
-
 // widen converts the input of the scores to FP32.
 func (r *router) widen(p phase, x tensor.Tensor, s *routerState) {
 	s.x = activation{Tensor: p.cheap.New(tensor.FP32, x.Dim(0), r.cfg.Dim)}
@@ -148,26 +134,16 @@ const normTopKEps = 1e-20
 
 // count adds the choices of a pass to the load.
 func (r *router) count(p phase, s *routerState) {
-	if r.loadBroken() && p.sealed {
-		p.model.damage(1 + p.layer)
-	}
 	if p.ex.Dry() {
 		return
 	}
 	for _, e := range s.experts.I32() {
 		r.load[e]++
 	}
-	r.loadSum = xxh3.Hash(bytesOf(r.load))
 }
-
-// loadBroken reports whether the load has changed by itself.
-func (r *router) loadBroken() bool { return xxh3.Hash(bytesOf(r.load)) != r.loadSum }
 
 // resetLoad begins to count again.
-func (r *router) resetLoad() {
-	clear(r.load)
-	r.loadSum = xxh3.Hash(bytesOf(r.load))
-}
+func (r *router) resetLoad() { clear(r.load) }
 
 // backward returns the gradient of the router's input in FP32. dweights is the gradient of the
 // weights, [tokens, topK]. dscores is the gradient of the scores from the balance loss, [tokens,
@@ -175,7 +151,6 @@ func (r *router) resetLoad() {
 func (r *router) backward(p phase, dweights, dscores tensor.Tensor, s *routerState) tensor.Tensor {
 	defer p.ex.ProfilingRows(profile.Router, s.x.Dim(0), s.x.Dim(1)).End()
 	tokens := s.x.Dim(0)
-	p.unseal(dscores)
 	tensor.Parallel(p.ex, tokens, r.work(tokens), scoresBackwardArgs{r, s, dweights, dscores}, scoresBackward)
 	return r.gate.backward(p, p.scratch, activation{Tensor: dscores}, &s.gate)
 }

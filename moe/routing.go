@@ -71,12 +71,3 @@ func (r Routing) Balance(load []int64) {
 
 // Reset resets the count.
 func (r Routing) Reset() { r.router.resetLoad() }
-
-// CheckLoads compares the loads with what the passes have counted. [Model.Damage] has the result.
-func (m *Model) CheckLoads() {
-	for _, r := range m.Routings() {
-		if r.router.loadBroken() {
-			m.damage(1 + r.Layer)
-		}
-	}
-}

@@ -242,7 +242,6 @@ func (s *sharded) reduce(p phase, number int) error {
 	u, g := &s.units[number], s.group
 	for _, w := range u.weights {
 		w.complete(p)
-		w.passes.checkAll(ex)
 		w.passes.restart() // the next pass stores its own
 	}
 	err := g.meet(ex)
@@ -270,7 +269,7 @@ func (s *sharded) reduceScatter(p phase, u *unit) error {
 	if adds {
 		add(ex, sum, to)
 	}
-	u.passes.push(ex, p.completes(), p.sealing())
+	u.passes.push(ex, p.completes())
 	return err
 }
 

@@ -125,12 +125,10 @@ func (p *Pass) setOutput(f phase, h tensor.Tensor, in Boundary) (err error) {
 	p.out.Hidden = h
 	switch m := p.model; {
 	case m.stage.MTP:
-		f.skip()
 		p.out.MTP, err = m.mtpHidden(f, h, in)
 	case m.stage.Embed && m.Config.MTPLayers > 0:
 		p.out.Embedded, err = m.embed(f, p.batch.Targets, tensor.Tensor{})
 	}
-	f.skip()
 	p.loss.sum(p.sequences)
 	return err
 }
@@ -143,8 +141,6 @@ func (p *Pass) Output() Boundary { return p.out }
 // it must be there before the backward pass.
 func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 	defer ex.Profiling(profile.Rows).End()
-	f := p.forwardPhase(ex)
-	f.group = &p.waiting
 	for _, part := range [...]struct {
 		to   *tensor.Tensor
 		from tensor.Tensor
@@ -152,7 +148,6 @@ func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 		if part.from.Valid() {
 			*part.to = like(p.arena, part.from)
 			tensor.Convert(ex, part.to.Mat(), part.from.Mat())
-			f.sealTensor(*part.to)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package mx
 
-// Dequantization: from codes and scales to numbers.
+// Dequantization: from codes and scales to numbers, one row of blocks at a time.
 
 import (
 	"fmt"
+	"unsafe"
 
+	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
@@ -18,32 +20,102 @@ func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if dst.Rows != t.Rows() || dst.Cols != t.Cols() {
 		panic(fmt.Sprintf("mx: cannot dequantize a [%d, %d] matrix into [%d, %d]: the shapes must agree", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
 	}
-	if !t.Format.isMX() {
-		dequantizeAny(ex, dst, t)
+	if t.Format.Hadamard == 0 {
+		dequantizeGeneral(ex, dst, t, allScales)
 		return
 	}
-	if t.Ends == nil {
-		dequantize(ex, dst, t)
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	h := ex.New(tensor.FP32, dst.Rows, dst.Cols).Mat()
+	dequantizeGeneral(ex, h, t, allScales)
+	InverseHadamard(ex, dst, h, t.Format, t.Blocks, t.Ends)
+}
+
+// dequantizeGeneral decodes a matrix of any format. It does not undo a Hadamard transform.
+func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, by scaling) {
+	tensor.Parallel(ex, t.Scales.Dim(0), generalOpsPerElement*dst.Rows*dst.Cols, decodeArgs{dst, t, by}, decodeBlocks)
+}
+
+// scaling says which scales multiply decoded elements.
+type scaling uint8
+
+const (
+	noScales    scaling = iota
+	blockScales         // those of blocks, not of groups
+	allScales
+)
+
+// decodeArgs holds the arguments of decodeBlocks.
+type decodeArgs struct {
+	dst tensor.Matrix
+	t   Tensor
+	by  scaling
+}
+
+// decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
+func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
+	r, exact := newRowDecoder(ex, d.t), d.exact()
+	if ex.Dry() || d.dst.Cols == 0 {
 		return
 	}
-	for g := range t.Ends {
-		lo, hi := group(t.Ends, g)
-		dequantize(ex, dst.RowSlice(lo, hi), t.Group(g))
+	plain := d.by == noScales || d.t.Format.Scale == ScaleNone
+	if plain {
+		for i := range r.scales {
+			r.scales[i] = 1
+		}
+	}
+	for at := range d.t.rowsOfBlocks(d.dst.Rows, lo, hi) {
+		if !plain {
+			r.loadScales(at.block)
+		}
+		for i := at.first; i < at.last; i++ {
+			if exact {
+				r.decodeExact(bf16Row(d.dst, i), i)
+				continue
+			}
+			row := r.decode(i)
+			if d.by == allScales {
+				tensor.Scale(row, d.t.GroupScale(at.group), row)
+			}
+			storeRow(d.dst, i, 0, row)
+		}
 	}
 }
 
-// dequantize distributes the rows over the threads. The unit is the rows that share scales along
-// columns.
-func dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
-	d := dequantizer{dst: dst, t: t, decoder: decoder(t.Format.Element), values: t.Format.Values()}
-	tensor.Parallel(ex, ceilDiv(dst.Rows, format.MXBlock), opsPerElement*dst.Rows*dst.Cols, d, dequantizeRange)
+// exact says whether kernels decode straight to BF16, which holds every result exactly.
+func (d *decodeArgs) exact() bool {
+	f := d.t.Format
+	if d.dst.DType() != tensor.BF16 {
+		return false
+	}
+	return d.by == blockScales && f.isNVFP4() || f.isFP8() && (d.by == noScales || d.by == blockScales && f.fitsBF16())
 }
 
-type dequantizer struct {
-	dst     tensor.Matrix
-	t       Tensor
-	decoder quant.Decoder
-	values  *[256]float32 // by code
+// storeRow sets columns of row i of an FP32 or BF16 matrix, from col on. A row is too little work
+// for tensor.Convert.
+func storeRow(dst tensor.Matrix, i, col int, row []float32) {
+	data, stride, _ := dst.Memory()
+	at := unsafe.Add(data, dst.DType().Size()*(i*stride+col))
+	if dst.DType() == tensor.BF16 {
+		tensor.Round(unsafe.Slice((*tensor.BFloat16)(at), len(row)), row)
+	} else {
+		copy(unsafe.Slice((*float32)(at), len(row)), row)
+	}
+}
+
+// A rowDecoder decodes one row at a time. Its kernels process whole vectors, so its rows are
+// padded.
+type rowDecoder struct {
+	t      Tensor
+	stored storedRows // codes of t
+	kernel quant.Decoder
+	cols   int
+	run    int // columns that share a scale in scales: 1, nvfp4.Block or format.MXBlock
+	scales []float32
+	values *[256]float32 // by code
+	row    []float32
+	padded tensor.Tensor // row and padding
+	codes  []uint8       // the same for codes
 }
 
 func decoder(e *format.Element) quant.Decoder {
@@ -54,68 +126,97 @@ func decoder(e *format.Element) quant.Decoder {
 	return quant.NewDecoder(e.Mantissa(), e.MinExponent(), e.SignBit(), e.Infinity(), numbers)
 }
 
-// panelRows is the number of rows converted at a time. It divides format.MXBlock.
-const panelRows = 8
+func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
+	_, width := t.BlockShape()
+	stride := ceilDiv(t.Cols(), padding) * padding
+	d := rowDecoder{t: t, stored: stored(t.Codes), kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
+	switch {
+	case width%format.MXBlock == 0:
+		d.run = format.MXBlock
+	case width == nvfp4.Block && t.Format.isNVFP4():
+		d.run = width
+	}
+	d.scales, d.codes = ex.New(tensor.FP32, stride).F32(), ex.New(tensor.UINT8, stride).U8()
+	cleared(ex, d.scales)
+	cleared(ex, d.codes)
+	whole := ex.New(tensor.FP32, 1, stride)
+	d.padded, d.row = whole, whole.F32()[:d.cols]
+	return d
+}
 
-func dequantizeRange(ex *tensor.Exec, d dequantizer, lo, hi int) {
-	cols, perRow := d.dst.Cols, ceilDiv(d.dst.Cols, format.MXBlock)
-	width := perRow * format.MXBlock
-	panel := ex.New(tensor.FP32, panelRows, width)
-	// The kernels take whole blocks. The padding of codes and scales after the last column stays
-	// zero.
-	codes, scales := ex.New(tensor.UINT8, width).U8(), ex.New(tensor.FP32, width).F32()
-	if ex.Dry() {
+// decodeExact sets out to row i by the kernels of the format.
+func (d *rowDecoder) decodeExact(out []uint16, i int) {
+	codes := d.stored.from(i, 0)
+	if d.cols%format.MXBlock == 0 {
+		d.decodeRuns(out, codes)
 		return
 	}
-	clear(codes)
-	clear(scales)
-	end := min(hi*format.MXBlock, d.dst.Rows)
-	for first := lo * format.MXBlock; first < end; first += panelRows {
-		rows := min(panelRows, end-first)
-		for r := range rows {
-			d.loadScales(scales, first+r)
-			in := d.t.Codes.U8()[(first+r)*cols:][:cols]
-			if cols < width {
-				copy(codes, in)
-				in = codes
-			}
-			d.row(panel.F32()[r*width:][:width], in, scales)
-		}
-		tensor.Convert(ex, d.dst.RowSlice(first, first+rows), panel.Mat().RowSlice(0, rows).ColSlice(0, cols))
+	copy(d.codes, codes)
+	padded := words(d.padded)[:ceilDiv(d.cols, format.MXBlock)*format.MXBlock]
+	d.decodeRuns(padded, d.codes)
+	copy(out, padded)
+}
+
+// decodeRuns decodes codes whose number is a multiple of format.MXBlock.
+func (d *rowDecoder) decodeRuns(out []uint16, codes []uint8) {
+	if d.t.Format.Packed {
+		d.decodeNVFP4(out, codes)
+	} else {
+		d.decodeFP8(out, codes)
 	}
 }
 
-// loadScales sets scales to the scales of a row's blocks or columns. Along columns they change only
-// from one block to the next.
-func (d *dequantizer) loadScales(scales []float32, row int) {
-	perRow := d.t.Scales.Dim(1)
-	from := row
-	if d.t.Blocks == AlongCols {
-		if row%format.MXBlock != 0 {
-			return
+// loadScales reads the scales of a row of blocks.
+func (d *rowDecoder) loadScales(block int) {
+	_, width := d.t.BlockShape()
+	run, n := d.run, ceilDiv(d.cols, d.run)
+	if width == d.run && d.t.Format.Scale == ScaleE4M3 {
+		values := format.E4M3.Values()
+		for i, code := range stored(d.t.Scales).from(block, 0) {
+			d.scales[i] = values[code]
 		}
-		from = row / format.MXBlock
+		return
 	}
-	for i, s := range d.t.Scales.U8()[from*perRow:][:perRow] {
-		scales[i] = DecodeScale(s)
+	if d.t.Format.Scale.dtype() == tensor.FP32 {
+		blocks := d.t.Scales.Dim(1)
+		d.spread(d.t.Scales.F32()[block*blocks:][:blocks], width/run)
+		return
+	}
+	for b := range ceilDiv(d.cols, width) {
+		scale := d.t.Scale(block, b)
+		for i := b * width / run; i < min((b+1)*width/run, n); i++ {
+			d.scales[i] = scale
+		}
 	}
 }
 
-// row decodes whole blocks.
-func (d *dequantizer) row(out []float32, codes []uint8, scales []float32) {
-	switch along := d.t.Blocks; {
-	case len(out) == 0:
-	case kernels >= quant.Lanes && along == AlongRows:
-		quant.DecodeRows(out, codes, scales, &d.decoder)
-	case kernels >= quant.Lanes:
-		quant.DecodeCols(out, codes, scales, &d.decoder)
-	case along == AlongRows:
-		for c, code := range codes {
-			out[c] = d.values[code] * scales[c/format.MXBlock]
-		}
-	default:
-		for c, code := range codes {
-			out[c] = d.values[code] * scales[c]
+// spread sets scales to those of blocks of n runs.
+func (d *rowDecoder) spread(blocks []float32, n int) {
+	if n == 1 {
+		copy(d.scales, blocks)
+		return
+	}
+	for b, scale := range blocks {
+		for i := b * n; i < min((b+1)*n, len(d.scales)); i++ {
+			d.scales[i] = scale
 		}
 	}
+}
+
+// decode returns row i times its scales. The next call overwrites it.
+func (d *rowDecoder) decode(i int) []float32 {
+	if kernels >= quant.Lanes && d.run != nvfp4.Block {
+		copy(d.codes, d.t.RowCodes(i, d.codes[:d.cols]))
+		if d.run == format.MXBlock {
+			quant.DecodeRows(d.padded.F32(), d.codes, d.scales, &d.kernel)
+		} else {
+			quant.DecodeCols(d.padded.F32(), d.codes, d.scales, &d.kernel)
+		}
+		return d.row
+	}
+	out := d.row
+	for c, code := range d.t.RowCodes(i, d.codes[:d.cols]) {
+		out[c] = d.values[code] * d.scales[c/d.run]
+	}
+	return d.row
 }

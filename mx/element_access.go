@@ -53,7 +53,7 @@ func (t Tensor) GroupScale(g int) float32 {
 	case t.Format.Scale == ScaleNone:
 		scale = 1 / t.encodeScale(g)
 	case t.Amax.Valid() && t.Amax.F32()[g] != 0:
-		scale = t.Amax.F32()[g] / (t.Format.largestScale() * t.Format.Max())
+		scale = t.Amax.F32()[g] / (largestE4M3 * t.Format.Max())
 	}
 	if t.Format.Shrink {
 		scale *= 4.0 / 3

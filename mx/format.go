@@ -25,12 +25,6 @@ type Format struct {
 	// its blocks are relative to it: E4M3, or none.
 	TensorScale bool
 
-	// FourOverSix says that the largest magnitude of a block becomes either the format's largest
-	// number or 2/3 of it, whichever leaves the smaller error. It needs a tensor scale. Block
-	// scales relative to it are then at most 256 before the choice, so that one half more fits
-	// E4M3.
-	FourOverSix bool
-
 	// Shrink says that elements are multiplied by 3/4 before they are rounded. The elements of a
 	// block with a FLOOR scale then stay within the format, so that stochastic rounding has no
 	// bias. The matrix stands for 4/3 of its codes times scales.
@@ -129,9 +123,6 @@ func (f Format) String() string {
 		return "not quantized"
 	}
 	name := f.Name
-	if f.FourOverSix {
-		name += "+4/6"
-	}
 	if f.Shrink {
 		name += "+3/4"
 	}
@@ -191,8 +182,6 @@ func (f Format) Validate() error {
 		return fmt.Errorf("%s has a tensor scale, which needs E4M3 block scales or none", f.Name)
 	case f.Scale == ScaleNone && (!f.TensorScale || f.Block != [2]int{1, 1}):
 		return fmt.Errorf("%s has no block scales: it needs a tensor scale and blocks of one element", f.Name)
-	case f.FourOverSix && !(f.TensorScale && f.Scale == ScaleE4M3):
-		return fmt.Errorf("%s chooses between two scales per block, which needs a tensor scale", f.Name)
 	case f.Hadamard < 0 || f.Hadamard > maxHadamard || f.Hadamard&(f.Hadamard-1) != 0:
 		return fmt.Errorf("%s has a Hadamard transform of %d points: use a power of two of at most %d, or 0", f.Name, f.Hadamard, maxHadamard)
 	case f.NoSigns && f.Hadamard == 0:

@@ -35,16 +35,12 @@ func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 	if q, ok := g.newFP8Quantizer(ex); ok && q.quantize(lo, hi) {
 		return
 	}
-	p := g.newPanel(ex)
+	p := g.newPanel(ex, g.x.Cols)
 	if ex.Dry() {
-		p.newScaleChooser(ex)
 		return
 	}
 	for at := range g.t.rowsOfBlocks(g.x.Rows, lo, hi) {
-		for col := 0; col < g.x.Cols; col += p.most {
-			p.load(at, col)
-			p.quantize(ex)
-		}
+		p.quantizeRow(at, 0, g.x.Cols)
 	}
 }
 

@@ -44,13 +44,13 @@ const panelBytes = 64 << 10
 // padding is the number of columns that kernels process together.
 const padding = quant.Group * format.MXBlock
 
-// newPanel returns a panel for blocks of g.t.
-func (g quantizeArgs) newPanel(ex *tensor.Exec) panel {
+// newPanel returns a panel for blocks of g.t in the given number of columns.
+func (g quantizeArgs) newPanel(ex *tensor.Exec, cols int) panel {
 	p := panel{quantizeArgs: g, grid: elementGrid(g.t.Format.Element)}
 	p.height, p.width = g.t.BlockShape()
 	p.at.group = -1
 	p.stored = stored(g.t.Codes)
-	if p.nvfp4 = g.t.Format.isNVFP4() && !g.t.Format.FourOverSix; p.nvfp4 {
+	if p.nvfp4 = g.t.Format.isNVFP4(); p.nvfp4 {
 		p.scales = stored(g.t.Scales)
 	}
 	p.run = 1
@@ -58,7 +58,7 @@ func (g quantizeArgs) newPanel(ex *tensor.Exec) panel {
 		p.run = format.MXBlock
 	}
 	unit := ceilDiv(padding, p.width) * p.width
-	p.most = min(max(panelBytes/(4*p.height)/unit, 1)*unit, ceilDiv(g.x.Cols, unit)*unit)
+	p.most = min(max(panelBytes/(4*p.height)/unit, 1)*unit, ceilDiv(cols, unit)*unit)
 	p.stride = ceilDiv(p.most, padding) * padding
 	p.values = ex.New(tensor.FP32, p.height, p.stride).F32()
 	p.columnMax, p.amax = ex.New(tensor.FP32, p.stride).F32(), ex.New(tensor.FP32, ceilDiv(p.stride, p.width)+padding).F32()
@@ -83,12 +83,20 @@ func elementGrid(e *format.Element) quant.Grid {
 	return quant.NewGrid(e.Mantissa(), e.MinExponent(), math.Float32bits(e.Max()), e.SignBit())
 }
 
-// load reads the panel that begins with a column of a row of blocks.
-func (p *panel) load(at blockRow, col int) {
+// quantizeRow quantizes columns [col, end) of a row of blocks.
+func (p *panel) quantizeRow(at blockRow, col, end int) {
+	for ; col < end; col += p.most {
+		p.load(at, col, end)
+		p.quantize()
+	}
+}
+
+// load reads the panel that begins with a column of a row of blocks, up to column end at most.
+func (p *panel) load(at blockRow, col, end int) {
 	if at.group != p.at.group {
 		p.encodeScale = p.t.encodeScale(at.group)
 	}
-	p.at, p.col, p.cols = at, col, min(p.most, p.x.Cols-col)
+	p.at, p.col, p.cols = at, col, min(p.most, end-col)
 	for r := range p.rows() {
 		loadRow(p.row(r), p.x, at.first+r, col)
 		clear(p.padded(r)[p.cols:])
@@ -117,12 +125,12 @@ func (p *panel) padded(r int) []float32 { return p.values[r*p.stride:][:p.stride
 func (p *panel) blocks() int { return ceilDiv(p.cols, p.width) }
 
 // quantize quantizes the panel.
-func (p *panel) quantize(ex *tensor.Exec) {
+func (p *panel) quantize() {
 	if p.quantizeNVFP4() {
 		return
 	}
 	p.findAmax()
-	p.setScales(ex)
+	p.setScales()
 	p.encode()
 }
 
@@ -172,18 +180,12 @@ func largest(magnitudes []float32) float32 {
 }
 
 // setScales chooses the scales of the blocks and sets the factors of the columns.
-func (p *panel) setScales(ex *tensor.Exec) {
+func (p *panel) setScales() {
 	encode, first := p.encodeScale, p.col/p.width
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	chooser := p.newScaleChooser(ex)
 	p.odd = false
 	for b, amax := range p.amax[:p.blocks()] {
 		s, factor := p.scale(amax, encode)
 		p.odd = p.odd || p.damaged(amax)
-		if p.t.Format.FourOverSix && amax-amax == 0 {
-			s.code, factor = chooser.choose(b, amax)
-		}
 		p.t.setScale(p.at.block, first+b, s)
 		factors := p.factors[b*p.width/p.run : min((b+1)*p.width, p.stride)/p.run]
 		for i := range factors {
@@ -246,7 +248,10 @@ func (p *panel) drawRow(r int) []uint16 {
 func (p *panel) fillNonFinite() {
 	for b, amax := range p.amax[:p.blocks()] {
 		if p.damaged(amax) {
-			fill(p.codes[b*p.width:min((b+1)*p.width, p.cols)], p.t.Format.NaN())
+			block := p.codes[b*p.width : min((b+1)*p.width, p.cols)]
+			for i := range block {
+				block[i] = p.t.Format.NaN()
+			}
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (t Tensor) encodeScale(group int) float32 {
 	if t.Format.Scale == ScaleNone {
 		return t.Format.Max() / max(amax, leastTensorAmax)
 	}
-	encode := min(t.Format.largestScale()*t.Format.Max()/amax, math.MaxFloat32)
+	encode := min(largestE4M3*t.Format.Max()/amax, math.MaxFloat32)
 	if amax == 0 || encode == 0 {
 		return 1
 	}

@@ -42,26 +42,6 @@ func TestOddBlocksOfAnyFormat(t *testing.T) {
 	}
 }
 
-// TestThreadsQuantizeAlike: a matrix of any format has the same codes for any number of threads.
-func TestThreadsQuantizeAlike(t *testing.T) {
-	x := filled(1, tensor.BF16, 300, 512, spread)
-	for _, f := range []Format{NVFP4, NVFP4Tile, FP8Row, FP8Tile, FP8Tensor} {
-		for _, d := range []Direction{AlongRows, AlongCols} {
-			var all []Tensor
-			for _, threads := range []int{1, 3} {
-				ex := tensor.NewParallelExec(threads)
-				q := NewGrouped(nil, f, d, 512, []int32{0, 77, 300})
-				Quantize(ex, q, x.Mat(), RCEIL)
-				ex.Close()
-				all = append(all, q)
-			}
-			if string(all[0].Codes.Bytes()) != string(all[1].Codes.Bytes()) || string(all[0].Scales.Bytes()) != string(all[1].Scales.Bytes()) {
-				t.Errorf("%v %v: three threads and one thread give different codes", f, d)
-			}
-		}
-	}
-}
-
 // TestFP8Tensor: elements are multiplied by 448 over the largest finite magnitude of their group
 // and rounded, in both directions alike. NaN stays in its element, and an infinity saturates.
 func TestFP8Tensor(t *testing.T) {

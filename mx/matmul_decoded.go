@@ -20,10 +20,6 @@ func (decoded) supports(Format, Format) bool { return true }
 func (decoded) continues(a, b Format) bool { return !a.hasGain() && !b.hasGain() }
 
 func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
-	if streams(y, x, w, 1) {
-		multiplyStreamed(ex, y, x, w, nil)
-		return
-	}
 	p := decode(ex, x, w)
 	defer p.release()
 	sum := p.destination(y)
@@ -54,10 +50,6 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, spa
 }
 
 func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
-	if streams(y, x, w, len(ends)) {
-		multiplyStreamed(ex, y, x, w, ends)
-		return
-	}
 	p := decode(ex, x, w)
 	defer p.release()
 	sum := p.destination(y)

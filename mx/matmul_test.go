@@ -285,38 +285,3 @@ func TestMisuse(t *testing.T) {
 		}()
 	}
 }
-
-// TestGroupedParts: parts of groups, which have few rows, have the bits of the whole groups.
-func TestGroupedParts(t *testing.T) {
-	const groups, rows, part, n, k = 2, 96, 8, 48, 1024
-	ends, parts := EqualGroups(groups, rows), EqualGroups(groups, part)
-	ex := tensor.NewExec()
-	x, dy, w := filled(1, tensor.BF16, groups*rows, k, normal), filled(2, tensor.BF16, groups*rows, n, normal), filled(3, tensor.BF16, groups*n, k, normal)
-	for _, f := range []Format{E4M3, INT8, E2M1} {
-		wRows, wCols := NewGrouped(nil, f, AlongRows, k, EqualGroups(groups, n)), NewGrouped(nil, f, AlongCols, k, EqualGroups(groups, n))
-		QuantizeBoth(ex, wRows, wCols, w.Mat(), RCEIL)
-		products := func(x, dy tensor.Tensor, ends []int32) (y, dx tensor.Tensor) {
-			xRows, dyRows := NewGrouped(nil, f, AlongRows, k, ends), NewGrouped(nil, f, AlongRows, n, ends)
-			Quantize(ex, xRows, x.Mat(), RCEIL)
-			Quantize(ex, dyRows, dy.Mat(), RCEIL)
-			y, dx = tensor.New(tensor.FP32, x.Dim(0), n), tensor.New(tensor.FP32, x.Dim(0), k)
-			SumFP32.GroupedMatMul(ex, y.Mat(), xRows, wRows, ends)
-			SumFP32.GroupedDgrad(ex, dx.Mat(), dyRows, wCols, ends)
-			return y, dx
-		}
-		y, dx := products(x, dy, ends)
-		for at := 0; at < rows; at += part {
-			pick := func(all tensor.Tensor) tensor.Tensor {
-				some := tensor.New(all.DType(), groups*part, all.Dim(1))
-				for g := range groups {
-					copy(some.Slice(g*part, (g+1)*part).Bytes(), all.Slice(g*rows+at, g*rows+at+part).Bytes())
-				}
-				return some
-			}
-			partY, partDx := products(pick(x), pick(dy), parts)
-			if string(partY.Bytes()) != string(pick(y).Bytes()) || string(partDx.Bytes()) != string(pick(dx).Bytes()) {
-				t.Errorf("%v: rows %d to %d of each group do not have the bits of the whole groups", f, at, at+part)
-			}
-		}
-	}
-}

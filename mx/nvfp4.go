@@ -17,8 +17,7 @@ func (f Format) isNVFP4() bool {
 	return kernels == quant.Tiles && f.Element == format.E2M1 && f.Packed && f.Scale == ScaleE4M3 && f.Block[1] == nvfp4.Block && (f.Block[0] == 1 || f.Block[0] == nvfp4.Block)
 }
 
-// quantizeNVFP4 quantizes the panel if it can: all elements are finite and the scales have no
-// choice.
+// quantizeNVFP4 quantizes the panel if it can: all elements are finite.
 func (p *panel) quantizeNVFP4() bool {
 	if !p.nvfp4 {
 		return false

@@ -198,30 +198,31 @@ func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	switch {
-	case kernels == quant.Tiles && tilesSupport(q.element, q.x.DType()):
+	case kernels == quant.Tiles && tilesSupport(q.element):
 		q.quantizeTiles(ex, at)
 	case kernels >= quant.Strips && stripsSupport(q.element, q.x.DType()):
 		q.quantizeStrips(ex, at)
 	default:
-		q.quantizeFP32(ex, at)
+		q.quantizeAny(ex, at)
 	}
 }
 
-// valueCols is the largest number of columns held as FP32 at a time. A second-level cache has room
-// for them.
-const valueCols = 1024
-
-// quantizeFP32 quantizes a region from its values in FP32, up to valueCols columns at a time.
-func (q *quantizer) quantizeFP32(ex *tensor.Exec, at region) {
-	x := q.x.RowSlice(at.row, at.row+at.rows)
-	end := at.col + at.cols
-	for ; at.col < end; at.col += at.cols {
-		at.cols = min(valueCols, end-at.col)
+// quantizeAny quantizes a region as that of any format.
+func (q *quantizer) quantizeAny(ex *tensor.Exec, at region) {
+	for _, t := range []Tensor{q.rows, q.cols} {
+		if !t.requested() {
+			continue
+		}
 		mark := ex.Mark()
-		if part := x.ColSlice(at.col, at.col+at.cols); kernels >= quant.Lanes {
-			q.quantizeLanes(ex, part, at)
-		} else {
-			q.quantizePortable(ex, part, at)
+		g := quantizeArgs{t: t, x: q.x, rule: q.rule, largest: t.Format.Max()}
+		p := g.newPanel(ex, at.cols)
+		height, _ := t.BlockShape()
+		for row := at.row; row < at.row+at.rows && !ex.Dry(); row += height {
+			blocks := blockRow{block: row, first: row, last: row + 1}
+			if height > 1 {
+				blocks = blockRow{block: at.block, first: row, last: at.row + at.rows}
+			}
+			p.quantizeRow(blocks, at.col, at.col+at.cols)
 		}
 		ex.Release(mark)
 	}

@@ -2,7 +2,7 @@ package mx
 
 // Quantization by the AVX2 kernels for strips of whole blocks of BF16. If a panel has fewer rows
 // than a block, a strip is copied and padded with zeros. The columns after the last whole block are
-// quantized from FP32, and so are strips that the kernels reject.
+// quantized as in any format, and so are strips that the kernels reject.
 
 import (
 	"unsafe"
@@ -14,16 +14,21 @@ import (
 
 // stripsSupport says whether the kernels support an element format.
 func stripsSupport(e *format.Element, dtype tensor.DType) bool {
-	return dtype == tensor.BF16 && (e == format.E4M3 || e == format.E5M2 || e == format.INT8)
+	return dtype == tensor.BF16 && (e == format.E4M3 || e == format.E5M2)
 }
 
 // stripFormat returns the format for the kernels.
 func (q *quantizer) stripFormat() quant.Format {
-	e := q.element
-	if e.IsInteger() {
-		return quant.IntegerFormat(e.Largest())
+	return quant.MinifloatFormat(q.element.Mantissa(), q.element.Largest())
+}
+
+// grid returns the format and scale mode for the kernels.
+func (q *quantizer) grid() quant.Grid {
+	g := elementGrid(q.element)
+	if q.rule.mode == RCEIL {
+		return g.Ceil(q.rule.reciprocal)
 	}
-	return quant.MinifloatFormat(e.Mantissa(), e.Largest())
+	return g.Floor(q.rule.roundUp, q.rule.emax)
 }
 
 // stripScratch is memory for the strips of a panel. The arena aligns it.
@@ -39,7 +44,7 @@ func (q *quantizer) quantizeStrips(ex *tensor.Exec, at region) {
 	s := (*stripScratch)(pointerTo(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
 	if ex.Dry() {
 		if at.cols %= format.MXBlock; at.cols > 0 {
-			q.quantizeFP32(ex, at)
+			q.quantizeAny(ex, at)
 		}
 		return
 	}
@@ -49,11 +54,11 @@ func (q *quantizer) quantizeStrips(ex *tensor.Exec, at region) {
 		at.cols = min(end-at.col, quant.StripTiles*format.MXBlock) / format.MXBlock * format.MXBlock
 		strip := q.strip(s, at)
 		if strip.Quantize(&s.grid, &s.steps, q.rows.requested(), q.cols.requested()) {
-			q.quantizeFP32(ex, at)
+			q.quantizeAny(ex, at)
 		}
 	}
 	if at.cols = end - at.col; at.cols > 0 {
-		q.quantizeFP32(ex, at)
+		q.quantizeAny(ex, at)
 	}
 }
 

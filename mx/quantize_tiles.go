@@ -34,17 +34,11 @@ func (q *quantizer) quantizeTiles(ex *tensor.Exec, at region) {
 	}
 }
 
-// tilesSupport says whether the kernels support an element format. They reduce FP32 to 8
-// significant bits, too few for the 7 mantissa bits of INT8.
-func tilesSupport(e *format.Element, dtype tensor.DType) bool {
-	return e == format.E4M3 || e == format.E5M2 || e == format.INT8 && dtype == tensor.BF16
-}
+// tilesSupport says whether the kernels support an element format.
+func tilesSupport(e *format.Element) bool { return e == format.E4M3 || e == format.E5M2 }
 
 func (q *quantizer) tileRule() quant.Rule {
 	e := q.element
-	if e.IsInteger() {
-		return quant.Integer(q.rule.roundUp)
-	}
 	return quant.Minifloat(e.Mantissa(), q.rule.emax, e.Largest(), q.rule.roundUp)
 }
 
@@ -153,7 +147,7 @@ func (t *tileQuantizer) prefetchOffset(col int) int {
 func (t *tileQuantizer) quantizeOdd(col int) {
 	at := t.at
 	at.col, at.cols = at.col+col, min(quant.Cols, at.cols-col)
-	t.quantizeFP32(t.ex, at)
+	t.quantizeAny(t.ex, at)
 }
 
 // encode writes a scanned tile.

@@ -239,25 +239,6 @@ func definedScale(f Format, mode ScaleMode, amax float64) uint8 {
 	return uint8(min(max(e+127, 0), 254))
 }
 
-// TestIntegerScale compares the scale that the kernels compute from the bits of a magnitude with
-// the rounded product.
-func TestIntegerScale(t *testing.T) {
-	for _, f := range []Format{E4M3, E5M2} {
-		r := RCEIL.rule(f.Element)
-		for exponent := range uint32(255) {
-			for _, middle := range []uint32{0, r.roundUp ^ fraction, fraction} {
-				for d := range uint32(2001) {
-					a := exponent<<23 | (middle+d-1000)&fraction
-					integer := max(int((a+r.roundUp)>>23)-r.emax, 0)
-					if got := int(r.scale(a)); got != integer && exponent > uint32(r.emax)+1 {
-						t.Fatalf("%v: %g has scale %d, by integers %d", f, math.Float32frombits(a), got, integer)
-					}
-				}
-			}
-		}
-	}
-}
-
 // TestTiersDecodeTheSame decodes random codes and scales of every format in both directions.
 func TestTiersDecodeTheSame(t *testing.T) {
 	ex, r := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))

@@ -406,7 +406,7 @@ def quantize(x, format="mxfp8", dim=-1, *, scaling_mode=None, offs=None, seed=0,
     format: "mxfp8", "mxfp8-e5m2", "mxfp4", "mxfp6-e2m3", "mxfp6-e3m2", "mxint8", "nvfp4", "nvfp4-16x16", "fp8-1x128",
         "fp8-128x128" (with "-pow2": scales that are powers of two), "fp8-tensor"; an operand of a recipe as RECIPE.PRODUCT.OPERAND,
         such as "nvfp4.wgrad.dy"; "float8_e4m3fn" or "float8_e5m2": elements without scales. A suffix adds "+rht16" (random
-        Hadamard transform), "+h16" (without random signs) or "+4/6".
+        Hadamard transform) or "+h16" (without random signs).
     dim: -1: blocks along the last dimension; -2: along the one before, for a product that sums over it.
     scaling_mode: "rceil", "floor", "ceil" or "even" for E8M0 scales, as in torchao; None: rceil, or that of the recipe.
     offs: int32, the ends of groups of rows, as in torch's grouped_mm.

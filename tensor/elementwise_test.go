@@ -193,36 +193,6 @@ func softmax(x []float64) []float64 {
 	return p
 }
 
-func TestElementwisePanics(t *testing.T) {
-	ex := NewExec()
-	m := func(dtype DType, rows, cols int) Matrix { return New(dtype, rows, cols).Mat() }
-	a, short, narrow := m(FP32, 3, 4), m(FP32, 2, 4), m(FP32, 3, 3)
-	for name, c := range map[string]struct {
-		want string
-		f    func()
-	}{
-		"convert":            {"shapes [3, 4] and [2, 4] differ", func() { Convert(ex, a, short) }},
-		"convert transposed": {"transposed matrix", func() { Convert(ex, a, m(FP32, 4, 3).T()) }},
-		"convert integers":   {"matrix of uint8", func() { Convert(ex, m(UINT8, 3, 4), m(UINT8, 3, 4)) }},
-		"add x":              {"shapes [3, 4] and [3, 3] differ", func() { Add(ex, a, narrow, a) }},
-		"add y":              {"shapes [3, 4] and [2, 4] differ", func() { Add(ex, a, a, short) }},
-		"swiglu gate":        {"differ", func() { SwiGLU(ex, a, short, a) }},
-		"swiglu up":          {"differ", func() { SwiGLU(ex, a, a, narrow) }},
-		"backward dgate":     {"differ", func() { SwiGLUBackward(ex, short, a, a, a, a) }},
-		"backward dup":       {"differ", func() { SwiGLUBackward(ex, a, short, a, a, a) }},
-		"backward gate":      {"differ", func() { SwiGLUBackward(ex, a, a, a, short, a) }},
-		"backward up":        {"differ", func() { SwiGLUBackward(ex, a, a, a, a, short) }},
-		"sum of other rows":  {"blocks of 2 rows summed into 3 rows", func() { SumBlocks(ex, narrow, short, 1, 1) }},
-		"sum of no columns":  {"rows [0, 5) of a matrix of 4", func() { SumBlocks(ex, narrow, a, 2, 2) }},
-		"sum of other type":  {"blocks of bf16 summed into fp32", func() { SumBlocks(ex, narrow, m(BF16, 3, 4), 1, 1) }},
-		"sigmoid":            {"matrix of bf16 is to be changed in place", func() { Sigmoid(NewExec(), m(BF16, 3, 4)) }},
-		"softmax":            {"matrix of bf16 is to be changed in place", func() { Softmax(NewExec(), m(BF16, 3, 4)) }},
-		"softmax transposed": {"transposed matrix", func() { Softmax(NewExec(), a.T()) }},
-	} {
-		t.Run(name, func(t *testing.T) { mustPanic(t, c.want, c.f) })
-	}
-}
-
 func TestStash(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		ex := NewParallelExec(threads)

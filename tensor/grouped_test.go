@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 )
 
@@ -136,47 +135,5 @@ func TestGroupedPanics(t *testing.T) {
 		"slice [2, 3) of a first dimension of 2":       {1, 2, 3},
 	} {
 		mustPanic(t, want, func() { GroupedMatMul(ex, y, x, w, ends) })
-	}
-}
-
-// TestGroupedParts: parts of groups, which have few rows, have the bits of the whole groups.
-func TestGroupedParts(t *testing.T) {
-	ex := NewExec()
-	const rows, wide, narrow = 3 * 90, 1024, 48 // 90 rows per group are many, 9 are few
-	ends, tenth := []int32{90, 180, 270}, []int32{9, 18, 27}
-	for _, dtype := range []DType{FP32, BF16} {
-		t.Run(dtype.String(), func(t *testing.T) {
-			normal := rand.New(rand.NewPCG(5, 6)).NormFloat64
-			filled := func(dims ...int) Tensor {
-				m := New(dtype, dims...)
-				fill(m.Mat(), normal)
-				return m
-			}
-			x, w := filled(rows, wide), filled(3, narrow, wide)
-			y, dx := New(FP32, rows, narrow), New(FP32, rows, wide)
-			dy := filled(rows, narrow)
-			GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends)
-			GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends)
-			partY, partDx, partX, partDy := New(FP32, 27, narrow), New(FP32, 27, wide), New(dtype, 27, wide), New(dtype, 27, narrow)
-			for part := range 10 {
-				each := func(do func(whole, part int)) {
-					for g := range 3 {
-						for r := range 9 {
-							do(90*g+9*part+r, 9*g+r)
-						}
-					}
-				}
-				each(func(from, to int) {
-					Convert(ex, partX.Slice(to, to+1).Mat(), x.Slice(from, from+1).Mat())
-					Convert(ex, partDy.Slice(to, to+1).Mat(), dy.Slice(from, from+1).Mat())
-				})
-				GroupedMatMul(ex, partY.Mat(), partX.Mat(), w, tenth)
-				GroupedDgrad(ex, partDx.Mat(), partDy.Mat(), w, tenth)
-				each(func(from, to int) {
-					same(t, "y", partY.Slice(to, to+1).Mat(), values(y.Slice(from, from+1).Mat()))
-					same(t, "dx", partDx.Slice(to, to+1).Mat(), values(dx.Slice(from, from+1).Mat()))
-				})
-			}
-		})
 	}
 }

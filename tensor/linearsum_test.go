@@ -21,7 +21,7 @@ func TestLinearSum(t *testing.T) {
 				ex := NewParallelExec(threads)
 				defer ex.Close()
 				dst := New(types[0], n)
-				LinearSum(ex, dst, a, x, b, y)
+				LinearSum(ex, dst, a, x, b, y, LinearSums{})
 				near(t, "sum", dst.Mat(), want, bound)
 				for _, operand := range []Tensor{x, y} {
 					if operand.DType() != types[0] {
@@ -34,7 +34,7 @@ func TestLinearSum(t *testing.T) {
 					if operand.data == y.data {
 						to = right
 					}
-					LinearSum(ex, to, a, left, b, right)
+					LinearSum(ex, to, a, left, b, right, LinearSums{})
 					same(t, "in place", to.Mat(), values(dst.Mat()))
 				}
 			}

@@ -31,7 +31,8 @@ func (s AdamWState) Slice(lo, hi int) AdamWState {
 const streamedBytes = 8 << 20
 
 // AdamW updates src by the FP32 gradient and writes the result to dst, which may be src. It also
-// writes the new master weights to work, in FP32 or BF16. All tensors have one length.
+// writes the new master weights to work, in FP32 or BF16. All tensors have one length. It adds the
+// checksums of what it reads and writes to sums.
 //
 // The arithmetic is FP32. Moments in BF16 are widened, and the weights are updated by the new
 // moments before these are rounded to nearest even.
@@ -39,8 +40,8 @@ const streamedBytes = 8 << 20
 // AdamW panics if a tensor of dst overlaps another tensor of dst. It also panics if one partly
 // overlaps an input. A large dst other than src is fastest if its tensors begin at multiples of
 // Alignment.
-func AdamW(ex *Exec, dst, src AdamWState, work, grad Tensor, step AdamWStep) {
-	job := adamWJob{dst: dst.flat(), src: src.flat(), work: flat(work), grad: grad, step: step}
+func AdamW(ex *Exec, dst, src AdamWState, work, grad Tensor, step AdamWStep, sums *UpdateSums) {
+	job := adamWJob{dst: dst.flat(), src: src.flat(), work: flat(work), grad: grad, step: step, sums: sums}
 	job.check()
 	job.streams = dst != src && dst.bytes() > streamedBytes
 	forRows(ex, runs(grad.Len()), grad.Len(), job, adamWRuns)
@@ -77,6 +78,7 @@ type adamWJob struct {
 	work, grad Tensor
 	step       AdamWStep
 	streams    bool // dst is written past the caches
+	sums       *UpdateSums
 }
 
 // check panics if lengths or types differ. It also panics if the memory written for one element may
@@ -133,30 +135,34 @@ func adamWRuns(_ *Exec, u adamWJob, lo, hi int) {
 	first, last := min(lo*runLen, n), min(hi*runLen, n)
 	dst, src := u.dst.Slice(first, last), u.src.Slice(first, last)
 	work, grad := u.work.Slice(first, last), u.grad.F32()[first:last]
+	sums := kernelSums.Get().(*vec.AdamWSums)
+	*sums = vec.AdamWSums{}
 	switch narrow := src.ExpAvg.dtype == BF16; {
 	case narrow && u.streams:
-		vec.AdamWStreamingBF16(dst.bf16(), src.bf16(), grad, u.step)
+		vec.AdamWStreamingBF16(dst.bf16(), src.bf16(), grad, u.step, sums)
 	case u.streams:
-		vec.AdamWStreaming(dst.f32(), src.f32(), grad, u.step)
+		vec.AdamWStreaming(dst.f32(), src.f32(), grad, u.step, sums)
 	case narrow:
-		updateRounded(vec.AdamWBF16, dst.bf16(), src.bf16(), dst.Master.F32(), grad, work, u.step)
+		updateRounded(vec.AdamWBF16, dst.bf16(), src.bf16(), dst.Master.F32(), grad, work, u.step, sums)
 	default:
-		updateRounded(vec.AdamW, dst.f32(), src.f32(), dst.Master.F32(), grad, work, u.step)
+		updateRounded(vec.AdamW, dst.f32(), src.f32(), dst.Master.F32(), grad, work, u.step, sums)
 	}
+	u.sums.add(sums, work.dtype)
+	kernelSums.Put(sums)
 }
 
 // vecState is a state of either type in package vec.
 type vecState[S any] interface{ Slice(lo, hi int) S }
 
 // updateRounded updates some runs at a time and then rounds their master weights to work.
-func updateRounded[S vecState[S]](update func(dst, src S, grad []float32, c AdamWStep), dst, src S, master, grad []float32, work Tensor, step AdamWStep) {
+func updateRounded[S vecState[S]](update func(dst, src S, grad []float32, c AdamWStep, sums *vec.AdamWSums), dst, src S, master, grad []float32, work Tensor, step AdamWStep, sums *vec.AdamWSums) {
 	var half []uint16
 	if work.dtype == BF16 {
 		half = work.Mat().bf16Row(0)
 	}
 	for lo := 0; lo < len(grad); lo += roundedRuns * runLen {
 		hi := min(lo+roundedRuns*runLen, len(grad))
-		update(dst.Slice(lo, hi), src.Slice(lo, hi), grad[lo:hi], step)
+		update(dst.Slice(lo, hi), src.Slice(lo, hi), grad[lo:hi], step, sums)
 		if half != nil {
 			vec.Round(half[lo:hi], master[lo:hi])
 		} else {

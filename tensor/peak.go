@@ -34,13 +34,10 @@ func Peak(dtype DType, d time.Duration) float64 {
 // peakSamples is the number of samples per core in one measurement of Peak.
 const peakSamples = 5
 
-// PeakCore is Peak for the core that the caller runs on. UINT8 stands for 8-bit integers.
+// PeakCore is Peak for the core that the caller runs on.
 func PeakCore(dtype DType, d time.Duration) float64 {
-	switch dtype {
-	case BF16:
+	if dtype == BF16 {
 		return gemm.PeakBF16(d)
-	case UINT8:
-		return gemm.PeakInt8(d)
 	}
 	return gemm.PeakFP32(d)
 }

@@ -115,5 +115,5 @@ func sincos32(position int, freq float64) (sin, cos float64) {
 	return math.Sincos(float64(float32(position) * float32(freq)))
 }
 
-// Elements returns all cosines and sines. They must not be changed.
-func (t *RotaryTable) Elements() (cos, sin []float32) { return t.cos.F32(), t.sin.F32() }
+// Elements returns all cosines and all sines. They must not be changed.
+func (t *RotaryTable) Elements() []Tensor { return []Tensor{t.cos, t.sin} }

@@ -23,16 +23,7 @@ func (sh shape) String() string {
 // standard and the one-sided exchange in turns.
 func (s *suite) roundTrip(sh shape) error {
 	n := s.comm.Size()
-	experts := (sh.experts + n - 1) / n * n
-	standard, err := newLayer(s, "standard", sh, experts, ep.Options{})
-	if err != nil {
-		return err
-	}
-	oneSided, err := newLayer(s, "onesided", sh, experts, ep.Options{})
-	if err != nil {
-		return err
-	}
-	mxfp8, err := newLayer(s, "onesided", sh, experts, ep.Options{Dispatch: ep.MXFP8})
+	standard, oneSided, mxfp8, err := s.layers(sh)
 	if err != nil {
 		return err
 	}
@@ -76,23 +67,38 @@ func (s *suite) roundTrip(sh shape) error {
 	return nil
 }
 
+// layers returns one layer per exchange, with enough experts for all ranks.
+func (s *suite) layers(sh shape) (standard, oneSided, mxfp8 *layer, err error) {
+	n := s.comm.Size()
+	sh.experts = (sh.experts + n - 1) / n * n
+	if standard, err = newLayer(s, "standard", sh, ep.Options{}); err != nil {
+		return nil, nil, nil, err
+	}
+	if oneSided, err = newLayer(s, "onesided", sh, ep.Options{}); err != nil {
+		return nil, nil, nil, err
+	}
+	mxfp8, err = newLayer(s, "onesided", sh, ep.Options{Dispatch: ep.MXFP8})
+	return standard, oneSided, mxfp8, err
+}
+
 // layer is one rank's end of a layer whose experts are the identity.
 type layer struct {
 	ep.Exchange
 	name                        string
+	experts                     int
 	ex                          *tensor.Exec
 	h                           ep.Handle
 	x, topk, weights, rows, out tensor.Tensor
 	codes                       codes
 }
 
-func newLayer(s *suite, name string, sh shape, experts int, options ep.Options) (*layer, error) {
-	exchange, err := ep.New(name, s.comm, experts, options)
+func newLayer(s *suite, name string, sh shape, options ep.Options) (*layer, error) {
+	exchange, err := ep.New(name, s.comm, sh.experts, options)
 	if err != nil {
 		return nil, err
 	}
 	l := &layer{
-		Exchange: exchange, name: name, ex: tensor.NewExec(),
+		Exchange: exchange, name: name, experts: sh.experts, ex: tensor.NewExec(),
 		x: s.ex.New(tensor.BF16, sh.tokens, sh.hidden), out: s.ex.New(tensor.BF16, sh.tokens, sh.hidden),
 		topk: s.ex.New(tensor.INT32, sh.tokens, sh.slots), weights: s.ex.New(tensor.FP32, sh.tokens, sh.slots),
 	}
@@ -102,7 +108,7 @@ func newLayer(s *suite, name string, sh shape, experts int, options ep.Options) 
 		l.x.BF16()[i] = tensor.ToBFloat16(float32(i%251) / 16)
 	}
 	for t := range sh.tokens {
-		for k, e := range rng.Perm(experts)[:sh.slots] {
+		for k, e := range rng.Perm(sh.experts)[:sh.slots] {
 			l.topk.I32()[t*sh.slots+k] = int32(e)
 			l.weights.F32()[t*sh.slots+k] = rng.Float32()
 		}
@@ -141,34 +147,25 @@ func (l *layer) combine() error { return l.Combine(l.ex, &l.h, l.rows, l.weights
 
 // differs counts the elements in which two exchanges differ.
 func (l *layer) differs(o *layer) (wrong int) {
-	for _, pair := range [][2]tensor.Tensor{{l.rows, o.rows}, {l.out, o.out}} {
-		a, b := pair[0].BF16(), pair[1].BF16()
-		if len(a) != len(b) {
-			return len(a) + len(b)
-		}
-		for i := range a {
-			if a[i] != b[i] {
-				wrong++
-			}
+	return differing(l.rows.BF16(), o.rows.BF16()) + differing(l.out.BF16(), o.out.BF16())
+}
+
+// differing counts the places in which two lists differ.
+func differing[T comparable](a, b []T) (n int) {
+	if len(a) != len(b) {
+		return len(a) + len(b)
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			n++
 		}
 	}
-	return wrong
+	return n
 }
 
 // codes are quantized rows.
 type codes struct{ mx.Tensor }
 
 func (c codes) differs(o codes) (wrong int) {
-	for _, pair := range [][2]tensor.Tensor{{c.Codes, o.Codes}, {c.Scales, o.Scales}} {
-		a, b := pair[0].U8(), pair[1].U8()
-		if len(a) != len(b) {
-			return len(a) + len(b)
-		}
-		for i := range a {
-			if a[i] != b[i] {
-				wrong++
-			}
-		}
-	}
-	return wrong
+	return differing(c.Codes.U8(), o.Codes.U8()) + differing(c.Scales.U8(), o.Scales.U8())
 }

@@ -172,8 +172,8 @@ func GPUs() (all []string) {
 	return all
 }
 
-// HardwareByName returns the description of a GPU. It ignores case.
-func HardwareByName(name string) (Hardware, error) {
+// hardwareByName returns the description of a GPU. It ignores case.
+func hardwareByName(name string) (Hardware, error) {
 	i := slices.IndexFunc(data().gpus, func(h Hardware) bool { return strings.EqualFold(h.Name, name) })
 	if i < 0 {
 		return Hardware{}, oneOf("GPU", name, GPUs())

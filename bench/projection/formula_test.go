@@ -229,7 +229,6 @@ func TestRefused(t *testing.T) {
 		{func(r *Run) { r.Duplicate = 4 }, "duplicate is 4 but tp 2"},
 		{func(r *Run) { r.TopK = 300 }, "top-k 300"},
 		{func(r *Run) { r.GPU = "H100" }, "need 89 GB per GPU without any activation, the H100 has 80: give more GPUs"},
-		{func(r *Run) { r.Routing = FromRun }, "give --ratios FILE"},
 	} {
 		r := Target()
 		x.change(&r)

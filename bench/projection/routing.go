@@ -1,10 +1,9 @@
 package projection
 
 // The number of ranks and nodes that a token's choices reach: closed forms for forced and for
-// uniform routing, or measurements of a run of the engine.
+// uniform routing.
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -13,12 +12,11 @@ const (
 	RoundRobin = "round_robin" // token i chooses experts k·i to k·i+k-1, as in runs with forced balance
 	// distinct experts, all equally likely, within the group limit if the model has one
 	Uniform = "uniform"
-	FromRun = "measured" // from a run of the engine
-	Natural = "natural"  // uniform, with a named imbalance
+	Natural = "natural" // uniform, with a named imbalance
 )
 
 // Routings lists the modes.
-func Routings() []string { return []string{RoundRobin, Uniform, FromRun, Natural} }
+func Routings() []string { return []string{RoundRobin, Uniform, Natural} }
 
 // Spread is the distribution of the copies of a token.
 type Spread struct {
@@ -28,17 +26,17 @@ type Spread struct {
 	RemoteShare float64 // share of those copies that leave the node
 }
 
-// Distinct returns the expected number of groups of size each, of n in total, that k distinct
+// distinctPlaces returns the expected number of groups of size each, of n in total, that k distinct
 // members hit. Drawing without replacement misses a group with probability C(n·each - each, k) /
 // C(n·each, k).
-func Distinct(n, each, k int) float64 { return float64(n) * (1 - missing(n*each, each, k)) }
+func distinctPlaces(n, each, k int) float64 { return float64(n) * (1 - missing(n*each, each, k)) }
 
-// DistinctLimited is the same if the members lie in groups, and only keep of these, equally likely,
+// distinctLimited is the same if the members lie in groups, and only keep of these, equally likely,
 // may be visited. Each of the n places is a whole part of a group, or consists of several whole
 // groups.
-func DistinctLimited(n, each, k, groups, keep int) float64 {
+func distinctLimited(n, each, k, groups, keep int) float64 {
 	if keep >= groups || n*each%groups != 0 {
-		return Distinct(n, each, k)
+		return distinctPlaces(n, each, k)
 	}
 	group := n * each / groups
 	if each <= group { // a place lies within a group
@@ -89,18 +87,11 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 	switch r.Routing {
 	case RoundRobin:
 		s.Ranks, s.RemoteNodes = roundRobinSpread(m.Experts, m.TopK, each, each*inNode, ep, nodes)
-	case Uniform, FromRun, Natural:
-		s.Ranks = DistinctLimited(ep, each, m.TopK, m.Groups, m.TopKGroups)
+	case Uniform, Natural:
+		s.Ranks = distinctLimited(ep, each, m.TopK, m.Groups, m.TopKGroups)
 		// By symmetry the token's own node is as likely as any other.
-		visited := DistinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
+		visited := distinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
 		s.RemoteNodes = visited * float64(nodes-1) / float64(nodes)
-		if r.Routing == FromRun {
-			if r.Ratios == nil {
-				return s, fmt.Errorf("routing %s needs ratios that a run has measured: give --ratios FILE", FromRun)
-			}
-			s.Ranks = clamp(s.Ranks*r.Ratios.DistinctOverUniform, 1, float64(min(ep, m.TopK)))
-			s.RemoteNodes = clamp(s.RemoteNodes*r.Ratios.DistinctOverUniform, 0, float64(nodes-1))
-		}
 	default:
 		return s, oneOf("routing", r.Routing, Routings())
 	}
@@ -109,11 +100,8 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 
 // imbalance returns the load of the fullest rank over the mean.
 func (r Run) imbalance() float64 {
-	switch {
-	case r.Routing == Natural:
+	if r.Routing == Natural {
 		return r.Imbalance
-	case r.Routing == FromRun && r.Ratios != nil:
-		return max(1, r.Ratios.RankImbalance)
 	}
 	return 1
 }
@@ -140,7 +128,5 @@ func gcd(a, b int) int {
 	}
 	return a
 }
-
-func clamp(v, low, high float64) float64 { return min(max(v, low), high) }
 
 func positive(v float64) bool { return v > 0 && !math.IsInf(v, 0) }

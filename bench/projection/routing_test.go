@@ -11,14 +11,14 @@ func TestDistinct(t *testing.T) {
 		what      string
 		got, want float64
 	}{
-		{"nodes, EP32 on 4", Distinct(4, 64, 8), 3.61},
-		{"the same within 4 of 8 groups", DistinctLimited(4, 64, 8, 8, 4), 2.93},
-		{"nodes, EP64 on 8", Distinct(8, 32, 8), 5.29},
-		{"the same within 4 of 8 groups", DistinctLimited(8, 32, 8, 8, 4), 3.63},
-		{"no limit", DistinctLimited(4, 64, 8, 8, 8), Distinct(4, 64, 8)},
-		{"all in one place", Distinct(1, 256, 8), 1},
-		{"every expert a place", Distinct(256, 1, 8), 8},
-		{"as many as places of one", Distinct(4, 1, 4), 4},
+		{"nodes, EP32 on 4", distinctPlaces(4, 64, 8), 3.61},
+		{"the same within 4 of 8 groups", distinctLimited(4, 64, 8, 8, 4), 2.93},
+		{"nodes, EP64 on 8", distinctPlaces(8, 32, 8), 5.29},
+		{"the same within 4 of 8 groups", distinctLimited(8, 32, 8, 8, 4), 3.63},
+		{"no limit", distinctLimited(4, 64, 8, 8, 8), distinctPlaces(4, 64, 8)},
+		{"all in one place", distinctPlaces(1, 256, 8), 1},
+		{"every expert a place", distinctPlaces(256, 1, 8), 8},
+		{"as many as places of one", distinctPlaces(4, 1, 4), 4},
 	} {
 		rounded(t, x.what, x.got, x.want, 2)
 	}
@@ -43,7 +43,7 @@ func TestDistinctByDrawing(t *testing.T) {
 		}
 		mean := sum / draws
 		deviation := math.Sqrt((squares/draws - mean*mean) / draws)
-		if got := DistinctLimited(x.places, x.each, x.k, x.groups, x.keep); math.Abs(got-mean) > 5*deviation+1e-9 {
+		if got := distinctLimited(x.places, x.each, x.k, x.groups, x.keep); math.Abs(got-mean) > 5*deviation+1e-9 {
 			t.Errorf("%+v: %.4f distinct, drawing gives %.4f ± %.4f", x, got, mean, deviation)
 		}
 	}
@@ -65,20 +65,5 @@ func TestRoundRobin(t *testing.T) {
 		if s.Ranks != x.ranks || s.RemoteNodes != x.remote {
 			t.Errorf("EP%d: %+v, want %g ranks and %g remote nodes", x.ep, s, x.ranks, x.remote)
 		}
-	}
-}
-
-// A run's own routing changes what moves and what waits.
-func TestMeasuredRouting(t *testing.T) {
-	r := Target()
-	r.Exchange, r.Routing = "dedup", Uniform
-	uniform := costOf(t, round(), r)
-	r.Routing, r.Ratios = FromRun, &Routed{RankImbalance: 1, DistinctOverUniform: 1}
-	if c := costOf(t, round(), r); c != uniform {
-		t.Errorf("measured as uniform: %v, uniform: %v", c, uniform)
-	}
-	r.Ratios = &Routed{RankImbalance: 1.3, DistinctOverUniform: 0.9}
-	if c := costOf(t, round(), r); math.Abs(c[AllToAll]/uniform[AllToAll]-0.9) > 1e-9 || r.imbalance() != 1.3 {
-		t.Errorf("nine tenths of the ranks: the exchange takes %.4f, with uniform routing %.4f", c[AllToAll], uniform[AllToAll])
 	}
 }

@@ -26,7 +26,7 @@ type Run struct {
 	EP         int    `json:"ep"`
 	CP         int    `json:"cp,omitempty"`     // context-parallel degree; 0: 1
 	Layers     int    `json:"layers,omitempty"` // transformer layers; 0: the model's
-	Recompute  string `json:"recompute"`        // see [Recomputes], or modules joined by +
+	Recompute  string `json:"recompute"`        // see [recomputes], or modules joined by +
 
 	Software string  `json:"software"` // see [Softwares]
 	Exchange string  `json:"exchange"` // standard or dedup: see [Exchanges]
@@ -48,16 +48,6 @@ type Run struct {
 
 	Hardware *Hardware `json:"-"` // replaces the named GPU
 	Shape    *Model    `json:"-"` // replaces the named model
-	Ratios   *Routed   `json:"ratios,omitempty"`
-}
-
-// Routed is the routing that a run of the engine measured.
-type Routed struct {
-	// most loaded rank over the mean, averaged over layers and passes
-	RankImbalance float64 `json:"rank_imbalance"`
-	// distinct ranks per token over those of uniform routing in the same layout
-	DistinctOverUniform float64 `json:"distinct_over_uniform"`
-	Origin              string  `json:"origin"`
 }
 
 // Target is the recipe of the published 651 tokens/s: DeepSeek-V3 671B on 256 B200.
@@ -91,10 +81,10 @@ var modules = []string{"core_attn", "layernorm", "mhc", "mla_up_proj", "mlp", "m
 // Modules lists the parts of a layer that can be recomputed alone.
 func Modules() []string { return modules }
 
-// Recomputes lists the recompute policies that are not lists of modules. titan_op is TorchTitan's
+// recomputes lists the recompute policies that are not lists of modules. titan_op is TorchTitan's
 // selective checkpointing of operations: it saves attention and every second product, but no
 // grouped one.
-func Recomputes() []string { return []string{"none", "selective", "titan_op", "full"} }
+func recomputes() []string { return []string{"none", "selective", "titan_op", "full"} }
 
 // again reports what the backward pass computes again.
 func (r Run) again(module string) bool {
@@ -155,7 +145,7 @@ func (r Run) Experts() int {
 func (r Run) hardware() (h Hardware, err error) {
 	if r.Hardware != nil {
 		h = *r.Hardware
-	} else if h, err = HardwareByName(r.GPU); err != nil {
+	} else if h, err = hardwareByName(r.GPU); err != nil {
 		return h, err
 	}
 	if r.NIC > 0 {
@@ -182,10 +172,10 @@ func (r Run) Check() error {
 	if r.Graphs != "" {
 		errs = append(errs, oneOf("graphs", r.Graphs, Graphs()))
 	}
-	if !slices.Contains(Recomputes(), r.Recompute) {
+	if !slices.Contains(recomputes(), r.Recompute) {
 		for _, name := range strings.Split(r.Recompute, "+") {
 			must(slices.Contains(modules, name), "recompute %q is unknown: use one of %s, or modules joined by +: %s",
-				r.Recompute, strings.Join(Recomputes(), ", "), strings.Join(modules, ", "))
+				r.Recompute, strings.Join(recomputes(), ", "), strings.Join(modules, ", "))
 		}
 	}
 	const most = 1 << 20

@@ -131,12 +131,8 @@ func TestDamagedPlaces(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			sum, _ := h.Checksums()
 			if c.Rank() == 1 {
 				damage(h)
-				if now, _ := h.Checksums(); now == sum {
-					t.Errorf("%s: the checksum is the same", name)
-				}
 			}
 			weights, out := ex.New(tensor.FP32, tokens, slots), ex.New(tensor.FP32, tokens, hidden)
 			if h.tokens != tokens { // which the shapes of the arguments show
@@ -147,13 +143,5 @@ func TestDamagedPlaces(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "rank 1: ep: combine: the places of rank 1 are damaged") {
 			t.Errorf("%s: error %v", name, err)
 		}
-	}
-}
-
-// A masked handle moves nothing.
-func TestMask(t *testing.T) {
-	h := Handle{packed: []int32{4, 1 << 30}, GroupEnds: []int32{1 << 29}}
-	if h.Mask(); h.packed[0] != -1 || h.packed[1] != -1 || h.GroupEnds[0] != 0 {
-		t.Errorf("%+v", h)
 	}
 }

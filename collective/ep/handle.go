@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/zeebo/xxh3"
-
 	"spmoe/tensor"
 	"spmoe/tensor/alloc"
 )
@@ -67,46 +65,8 @@ type Handle struct {
 	bases [3][]unsafe.Pointer
 }
 
-// Checksums returns checksums of what later calls read, except rows: of the routing, which Dispatch
-// sets, and of the weights, which Combine sets.
-func (h *Handle) Checksums() (routing, weights uint64) {
-	sum := uint64(len(h.SendCounts))
-	add := func(list []int32) { sum = sum*checksumPrime ^ xxh3.Hash(bytesOf(list)) }
-	for _, list := range [...][]int32{h.GroupEnds, h.Whole, h.Before, h.packed, h.owners, h.perRank, h.blockRows, h.routes.near, h.routes.back, h.routes.backOwners} {
-		add(list)
-	}
-	for i := range h.routes.to {
-		add(h.routes.to[i].tokens)
-		add(h.routes.to[i].choices)
-	}
-	for i := range h.routes.from {
-		add(h.routes.from[i].owners)
-		add(h.routes.from[i].places)
-	}
-	for _, n := range [...]int{h.Received, h.Sent, h.tokens, h.slots, h.routes.returned} {
-		sum = sum*checksumPrime ^ uint64(n)
-	}
-	for i := range h.SendCounts {
-		sum = sum*checksumPrime ^ uint64(h.SendCounts[i])<<32 ^ uint64(h.RecvCounts[i])
-	}
-	return sum, xxh3.Hash(bytesOf(h.weights))
-}
-
-const checksumPrime = 1<<40 + 1<<8 + 0xb3 // FNV's
-
 func bytesOf[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
-}
-
-// Mask masks all choices, if the routing has changed by itself. Later calls then move no rows of
-// this rank, and no expert has any. What they compute has no meaning.
-func (h *Handle) Mask() {
-	for _, places := range [...][]int32{h.packed, h.routes.near, h.routes.back} {
-		for i := range places {
-			places[i] = -1
-		}
-	}
-	clear(h.GroupEnds)
 }
 
 // arena returns the arena of the rows that outlive a call.

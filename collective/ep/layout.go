@@ -32,37 +32,6 @@ func (l Layout) Owner(expert int) int { return expert / l.PerRank }
 // Local returns the range [lo, hi) of the experts of a rank.
 func (l Layout) Local(rank int) (lo, hi int) { return rank * l.PerRank, (rank + 1) * l.PerRank }
 
-// Traffic counts the choices of a batch by destination.
-type Traffic struct {
-	RowsPerExpert []int // choices per expert
-	// choices per rank: what an exchange moves that sends a row per choice
-	RowsPerRank []int
-	// tokens with a choice on each rank: what an exchange moves that sends a token to a rank once
-	TokensPerRank []int
-	TokenInRank   []bool // [tokens, ranks]: whether the token has a choice there
-}
-
-// Traffic counts topk, [tokens, slots] expert ids; -1 is a masked choice.
-func (l Layout) Traffic(topk []int32, slots int) Traffic {
-	t := Traffic{
-		RowsPerExpert: make([]int, l.Experts), RowsPerRank: make([]int, l.Ranks), TokensPerRank: make([]int, l.Ranks),
-		TokenInRank: make([]bool, len(topk)/slots*l.Ranks),
-	}
-	for i, e := range topk {
-		if e < 0 {
-			continue
-		}
-		rank := l.Owner(int(e))
-		t.RowsPerExpert[e]++
-		t.RowsPerRank[rank]++
-		if in := &t.TokenInRank[i/slots*l.Ranks+rank]; !*in {
-			*in = true
-			t.TokensPerRank[rank]++
-		}
-	}
-	return t
-}
-
 // divisors lists the divisors of n: "1, 2, 3 or 6".
 func divisors(n int) string {
 	var list []string

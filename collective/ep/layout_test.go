@@ -1,9 +1,6 @@
 package ep
 
-import (
-	"slices"
-	"testing"
-)
+import "testing"
 
 func TestLayout(t *testing.T) {
 	l, err := NewLayout(12, 4)
@@ -32,25 +29,5 @@ func TestLayoutErrors(t *testing.T) {
 		if _, err := NewLayout(test.experts, test.ranks); err == nil || err.Error() != test.want {
 			t.Errorf("%d experts on %d ranks: got %v, want %s", test.experts, test.ranks, err, test.want)
 		}
-	}
-}
-
-func TestTraffic(t *testing.T) {
-	l, err := NewLayout(6, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := l.Traffic([]int32{0, 1, 5, 2, -1, 3, -1, -1, -1, 4, 0, 4}, 3)
-	if want := []int{2, 1, 1, 1, 2, 1}; !slices.Equal(got.RowsPerExpert, want) {
-		t.Errorf("rows of experts: %v, want %v", got.RowsPerExpert, want)
-	}
-	if want := []int{3, 2, 3}; !slices.Equal(got.RowsPerRank, want) {
-		t.Errorf("rows of ranks: %v, want %v", got.RowsPerRank, want)
-	}
-	if want := []int{2, 1, 2}; !slices.Equal(got.TokensPerRank, want) {
-		t.Errorf("tokens of ranks: %v, want %v", got.TokensPerRank, want)
-	}
-	if want := []bool{true, false, true, false, true, false, false, false, false, true, false, true}; !slices.Equal(got.TokenInRank, want) {
-		t.Errorf("tokens in ranks: %v, want %v", got.TokenInRank, want)
 	}
 }

@@ -82,11 +82,6 @@ func (s *OneSided) number(rank int) int {
 // Layout returns the placement of the experts.
 func (s *OneSided) Layout() Layout { return s.layout }
 
-// Constants lists the settings, which do not change after Replicate: pointers to values.
-func (s *OneSided) Constants() []any {
-	return []any{&s.Options, &s.layout, &s.replicas.first}
-}
-
 // Replicate implements [Exchange].
 func (s *OneSided) Replicate(world *collective.Comm) (err error) {
 	s.replicas, err = newReplicas(world, s.comm, s.layout.Experts)

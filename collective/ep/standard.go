@@ -43,9 +43,6 @@ func NewStandard(c *collective.Comm, experts int) (*Standard, error) {
 // Layout returns the placement of the experts.
 func (s *Standard) Layout() Layout { return s.layout }
 
-// Constants lists the settings, which do not change after Replicate: pointers to values.
-func (s *Standard) Constants() []any { return []any{&s.layout, &s.replicas.first} }
-
 // Replicate implements [Exchange].
 func (s *Standard) Replicate(world *collective.Comm) (err error) {
 	s.replicas, err = newReplicas(world, s.comm, s.layout.Experts)

@@ -110,7 +110,7 @@ func fillsWorld(world int, d Degrees) *Error {
 		what = fmt.Sprintf("%d ranks of a stage, of %d stages", stage, pp)
 	}
 	if world%pp != 0 {
-		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("pp %d does not divide %d ranks", pp, world)}
+		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("pp %d does not divide a world of %d", pp, world)}
 	}
 	for _, shared := range [...]struct {
 		axis   string

@@ -9,7 +9,6 @@ package pipeline
 import (
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // Kind is what an action does.
@@ -44,33 +43,6 @@ func (a Action) String() string {
 	return fmt.Sprintf("%d%v%d", a.Stage, a.Kind, a.Microbatch)
 }
 
-// parseAction is the inverse of String.
-func parseAction(text string) (a Action, err error) {
-	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
-	if a.Stage, err = strconv.Atoi(text[:digits]); err != nil {
-		return a, notAnAction(text)
-	}
-	name := text[digits:]
-	if name == ReduceGrad.String() {
-		a.Kind = ReduceGrad
-		return a, nil
-	}
-	for k := Forward; k < ReduceGrad; k++ {
-		if number, ok := strings.CutPrefix(name, k.String()); ok {
-			a.Kind = k
-			if a.Microbatch, err = strconv.Atoi(number); err != nil || number[0] == '+' || number[0] == '-' {
-				return a, notAnAction(text)
-			}
-			return a, nil
-		}
-	}
-	return a, notAnAction(text)
-}
-
-func notAnAction(text string) error {
-	return fmt.Errorf("%.40q is not an action: give a stage, then F, B, I or W, then a micro-batch, as in 3F0", text)
-}
-
 // Slot is what a rank does at once: nothing, which is a bubble; one action; or a forward and a
 // backward pass of different micro-batches, whose work overlaps.
 type Slot []Action
@@ -89,28 +61,4 @@ func (s Slot) String() string {
 		return s[0].String()
 	}
 	return fmt.Sprintf("(%v;%v)%s", s[0], s[1], overlapSuffix)
-}
-
-// ParseSlot is the inverse of String.
-func ParseSlot(text string) (s Slot, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	parts := []string{text}
-	if pair, ok := strings.CutSuffix(text, ")"+overlapSuffix); ok && strings.HasPrefix(pair, "(") {
-		if parts = strings.Split(pair[1:], ";"); len(parts) != 2 {
-			return nil, notAnAction(text)
-		}
-	}
-	for _, part := range parts {
-		a, err := parseAction(part)
-		if err != nil {
-			return nil, err
-		}
-		s = append(s, a)
-	}
-	if len(s) == 2 && (s[0].Kind != Forward || s[1].Kind != Backward) {
-		return nil, fmt.Errorf("%.60q: only a forward and then a backward pass overlap, as in (0F7;7B3)%s", text, overlapSuffix)
-	}
-	return s, nil
 }

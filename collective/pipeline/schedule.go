@@ -80,6 +80,11 @@ func New(name string, ranks, perRank, microbatches int) (*Schedule, error) {
 	return &Schedule{Name: m.name, Stages: z.stages(), Microbatches: microbatches, Ranks: m.make(z)}, nil
 }
 
+// Title returns the name of the schedule with its size.
+func (s *Schedule) Title() string {
+	return fmt.Sprintf("Schedule%s pp=%d microbatches=%d stages=%d", s.Name, len(s.Ranks), s.Microbatches, s.Stages)
+}
+
 // Holders returns the rank of each stage: the one with most of its actions; -1: none has any.
 func (s *Schedule) Holders() []int {
 	counts := make([][]int, s.Stages)

@@ -21,9 +21,6 @@ const Prefix = "hf:"
 // syntax says how a dataset is named.
 const syntax = "expected hf:NAME[:CONFIG][/SPLIT], such as hf:roneneldan/TinyStories/train or hf:allenai/c4:en"
 
-// repositoryPrefix begins the folders of datasets. Their names have -- for a slash.
-const repositoryPrefix = "datasets--"
-
 // File is a file of a dataset.
 type File struct {
 	Name string // NAME/PATH: the same wherever the cache is
@@ -33,63 +30,55 @@ type File struct {
 // Find returns the files of a dataset, in the order of their names. name is NAME[:CONFIG][/SPLIT]
 // without [Prefix]. CONFIG is a folder of the repository, SPLIT a split or an alias of one. Without
 // SPLIT it is train, or all files if no file belongs to train. Errors list what there is.
-func Find(name string) ([]File, error) {
-	all, err := interpretations(name)
+func Find(name string) (files []File, err error) {
+	dataset, config, split, err := parse(name)
 	if err != nil {
 		return nil, err
 	}
-	cache := cacheFolder()
-	var failed error // the first one
-	for _, s := range all {
-		folder := filepath.Join(cache, repositoryPrefix+strings.ReplaceAll(s.name, "/", "--"))
-		if _, err := os.Stat(folder); err != nil {
-			continue
-		}
-		files, err := s.files(folder)
-		if err == nil {
-			return files, nil
-		}
-		failed = cmp.Or(failed, err)
+	folder := filepath.Join(cacheFolder(), "datasets--"+strings.ReplaceAll(dataset, "/", "--"))
+	if _, err := os.Stat(folder); err != nil {
+		return nil, fmt.Errorf("%s%s is not in the cache %s: set HF_HOME or HF_HUB_CACHE if the cache is elsewhere, or download it with: hf download --repo-type dataset %s",
+			Prefix, name, filepath.Dir(folder), dataset)
 	}
-	if failed != nil {
-		return nil, fmt.Errorf("%s%s: %w", Prefix, name, failed)
+	root, err := snapshot(folder)
+	var names []string
+	if err == nil {
+		names, err = dataFiles(root)
 	}
-	var have []string
-	for _, folder := range list(cache) {
-		if dataset, ok := strings.CutPrefix(folder, repositoryPrefix); ok {
-			have = append(have, strings.ReplaceAll(dataset, "--", "/"))
+	if err == nil && config != "" && !slices.ContainsFunc(names, func(file string) bool { return isBelow(file, config) }) {
+		if at := strings.LastIndexByte(config, '/'); at > 0 {
+			config, split = config[:at], config[at+1:]
 		}
 	}
-	return nil, fmt.Errorf("%s%s is not in the cache %s, which has %d datasets, %s: set HF_HOME or HF_HUB_CACHE if the cache is elsewhere, or download it with: hf download --repo-type dataset %s",
-		Prefix, name, cache, len(have), strings.Join(have[:min(len(have), 20)], ", "), all[0].name)
+	if err == nil {
+		names, err = inConfig(names, config)
+	}
+	if err == nil {
+		names, err = inSplit(names, split)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s%s: %w", Prefix, name, err)
+	}
+	for _, file := range names {
+		files = append(files, File{path.Join(dataset, file), filepath.Join(root, filepath.FromSlash(file))})
+	}
+	return files, nil
 }
 
-// selection is what a name says.
-type selection struct {
-	name          string // of the dataset: NAME or ORG/NAME
-	config, split string // empty: not given
-}
-
-// interpretations returns what a name may mean, in the order in which it is tried. Of two parts,
-// the second may be a split, and so may the last part of a configuration.
-func interpretations(name string) ([]selection, error) {
+// parse returns the dataset, its configuration, which may end with the split, and otherwise the
+// split.
+func parse(name string) (dataset, config, split string, err error) {
 	dataset, config, configured := strings.Cut(name, ":")
 	parts := strings.Split(dataset, "/")
+	if !configured && len(parts) == 3 {
+		dataset, split = parts[0]+"/"+parts[1], parts[2]
+		parts = parts[:2]
+	}
 	valid := func(path string) bool { return fs.ValidPath(path) && path != "." }
-	if !valid(dataset) || configured && !valid(config) || strings.Contains(name, `\`) || len(parts) > 3 || configured && len(parts) > 2 {
-		return nil, fmt.Errorf("%s%.100s: %s", Prefix, name, syntax)
+	if !valid(dataset) || configured && !valid(config) || strings.Contains(name, `\`) || len(parts) > 2 {
+		return "", "", "", fmt.Errorf("%s%.100s: %s", Prefix, name, syntax)
 	}
-	switch at := strings.LastIndexByte(config, '/'); {
-	case at > 0:
-		return []selection{{dataset, config[:at], config[at+1:]}, {dataset, config, ""}}, nil
-	case configured:
-		return []selection{{dataset, config, ""}}, nil
-	case len(parts) == 3:
-		return []selection{{name: parts[0] + "/" + parts[1], split: parts[2]}}, nil
-	case len(parts) == 2:
-		return []selection{{name: dataset}, {name: parts[0], split: parts[1]}}, nil
-	}
-	return []selection{{name: dataset}}, nil
+	return dataset, config, split, nil
 }
 
 // cacheFolder returns the folder that huggingface_hub uses with the same environment.
@@ -100,54 +89,22 @@ func cacheFolder() string {
 	return cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
 }
 
-// list returns the folders in a folder, sorted; none if it cannot be read.
-func list(folder string) (names []string) {
-	entries, _ := os.ReadDir(folder)
-	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
-			names = append(names, e.Name())
-		}
-	}
-	return names
-}
-
-// files returns the files of a selection in the folder of a repository.
-func (s selection) files(folder string) (files []File, err error) {
-	root, err := snapshot(folder)
-	if err != nil {
-		return nil, err
-	}
-	names, err := dataFiles(root)
-	if err == nil {
-		names, err = s.inConfig(names)
-	}
-	if err == nil {
-		names, err = s.inSplit(names)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		files = append(files, File{path.Join(s.name, name), filepath.Join(root, filepath.FromSlash(name))})
-	}
-	return files, nil
-}
-
 // snapshot returns the folder of the revision main, or of the only one.
 func snapshot(folder string) (string, error) {
 	const mostBytes = 1 << 10 // in the file that names a revision
-	have := list(filepath.Join(folder, "snapshots"))
 	main := filepath.Join(folder, "refs", "main")
 	if info, err := os.Stat(main); err == nil && info.Mode().IsRegular() && info.Size() <= mostBytes { // a pipe would block
 		text, _ := os.ReadFile(main)
-		if name := strings.TrimSpace(string(text)); slices.Contains(have, name) {
-			have = []string{name}
+		at := filepath.Join(folder, "snapshots", filepath.Base(strings.TrimSpace(string(text))))
+		if info, err := os.Stat(at); err == nil && info.IsDir() {
+			return at, nil
 		}
 	}
+	have, _ := filepath.Glob(filepath.Join(folder, "snapshots", "[^.]*"))
 	if len(have) != 1 {
 		return "", fmt.Errorf("%s has %d snapshots, and none of them is that of refs/main: download it again, or give the files of one, in its folder snapshots", folder, len(have))
 	}
-	return filepath.Join(folder, "snapshots", have[0]), nil
+	return have[0], nil
 }
 
 // extensions are those of files with data, and descriptions are JSON files about a dataset.
@@ -156,64 +113,56 @@ var (
 	descriptions = []string{"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"}
 )
 
-// kindOf returns the extension of a file with data, without that of its compression; empty for
-// others.
-func kindOf(name string) string {
-	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
-	if kind := path.Ext(name); slices.Contains(extensions, kind) && !slices.Contains(descriptions, path.Base(name)) {
-		return kind
-	}
-	return ""
-}
-
 // dataFiles returns the paths of the files with data below a folder, of the most frequent kind,
 // sorted.
-func dataFiles(root string) ([]string, error) {
+func dataFiles(root string) (files []string, err error) {
 	byKind := map[string][]string{}
-	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
+	err = fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		hidden := name != "." && strings.HasPrefix(path.Base(name), ".")
+		switch {
+		case err != nil:
 			return err
-		}
-		hidden := name != "." && strings.HasPrefix(entry.Name(), ".")
-		if hidden && entry.IsDir() {
+		case hidden && entry.IsDir():
 			return fs.SkipDir
+		case hidden || entry.IsDir():
+			return nil
 		}
-		if kind := kindOf(name); kind != "" && !hidden && !entry.IsDir() {
+		kind := path.Ext(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"))
+		if slices.Contains(extensions, kind) && !slices.Contains(descriptions, path.Base(name)) {
 			byKind[kind] = append(byKind[kind], name)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		if len(byKind[kind]) > len(files) {
+			files = byKind[kind]
+		}
 	}
-	if len(byKind) == 0 {
-		return nil, fmt.Errorf("%s has no Parquet, JSON, CSV, Arrow or text file: download its data too", root)
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s has no Parquet, JSON, CSV, Arrow or text file: download its data too", root)
 	}
-	kinds := slices.SortedFunc(maps.Keys(byKind), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(byKind[b]), len(byKind[a])), cmp.Compare(a, b))
-	})
-	return slices.Sorted(slices.Values(byKind[kinds[0]])), nil
+	slices.Sort(files)
+	return files, err
 }
 
 // inConfig returns the files of a configuration: those in its folder, which may be in the folder
 // data. Without a configuration, it returns the files that are in no configuration's folder, or
 // those of the only configuration.
-func (s selection) inConfig(all []string) (chosen []string, err error) {
+func inConfig(all []string, config string) (chosen []string, err error) {
 	configs := map[string][]string{}
 	for _, name := range all {
 		configs[configOf(name)] = append(configs[configOf(name)], name)
-		if s.config != "" && (isBelow(name, s.config) || isBelow(strings.TrimPrefix(name, "data/"), s.config)) {
+		if config != "" && isBelow(name, config) {
 			chosen = append(chosen, name)
 		}
 	}
-	if s.config == "" {
+	if config == "" {
 		if chosen = configs[""]; len(chosen) == 0 && len(configs) == 1 {
 			chosen = all
 		}
 	}
 	if len(chosen) == 0 {
-		delete(configs, "")
-		return nil, missing("configuration", s.config, configs)
+		return nil, missing("configuration", config, configs)
 	}
 	return chosen, nil
 }
@@ -221,8 +170,12 @@ func (s selection) inConfig(all []string) (chosen []string, err error) {
 // isBelow reports whether a file is in the folder of a configuration. The configuration sample-10BT
 // may be in the folder sample/10BT.
 func isBelow(name, config string) bool {
-	return len(name) > len(config) && name[len(config)] == '/' &&
-		(name[:len(config)] == config || strings.ReplaceAll(name[:len(config)], "/", "-") == config)
+	for _, below := range []string{name, strings.TrimPrefix(name, "data/")} {
+		if n := len(config); len(below) > n && below[n] == '/' && (below[:n] == config || strings.ReplaceAll(below[:n], "/", "-") == config) {
+			return true
+		}
+	}
+	return false
 }
 
 // configOf returns the configuration of a file: the first folder on its way that is neither the
@@ -274,24 +227,24 @@ func splitOf(name string) string {
 
 // inSplit returns the files of a split. Without one, it returns those of train or, if there are
 // none, all files.
-func (s selection) inSplit(all []string) ([]string, error) {
+func inSplit(all []string, split string) ([]string, error) {
 	splits := map[string][]string{}
 	for _, name := range all {
 		splits[splitOf(name)] = append(splits[splitOf(name)], name)
 	}
-	wanted := cmp.Or(aliases[strings.ToLower(s.split)], s.split, "train")
+	wanted := cmp.Or(aliases[strings.ToLower(split)], split, "train")
 	if chosen := splits[wanted]; len(chosen) > 0 {
 		return chosen, nil
 	}
-	if s.split == "" || wanted == "train" && len(splits) == 1 && splits[""] != nil {
+	if split == "" || wanted == "train" && len(splits) == 1 && splits[""] != nil {
 		return all, nil
 	}
-	delete(splits, "")
-	return nil, missing("split", s.split, splits)
+	return nil, missing("split", split, splits)
 }
 
 // missing refuses a configuration or a split that is not among those of a dataset.
 func missing(what, given string, have map[string][]string) error {
+	delete(have, "")
 	names := strings.Join(slices.Sorted(maps.Keys(have)), ", ")
 	switch {
 	case names == "":

@@ -4,8 +4,8 @@
 //
 // It reads what writers of text data sets write: a column of strings or of lists of strings, at the
 // top or a field of structures, required or optional, in plain, dictionary and delta encodings,
-// with data pages of both versions, uncompressed or with Snappy, gzip, Brotli, LZ4 or zstd. Row
-// groups may be empty.
+// with data pages of both versions, uncompressed or with Snappy, gzip, LZ4 or zstd. Row groups may
+// be empty.
 //
 // Source: apache/parquet-format, version 2.11: README, Encodings, Compression and parquet.thrift.
 package parquet

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
@@ -29,13 +28,13 @@ const (
 	uncompressed = 0
 	snappyCodec  = 1
 	gzipCodec    = 2
-	brotliCodec  = 4
 	lz4Hadoop    = 5
 	zstdCodec    = 6
 	lz4Raw       = 7
 )
 
-var codecNames = map[int64]string{3: "LZO"}
+// codecNames are those of codecs that are not read.
+var codecNames = map[int64]string{3: "LZO", 4: "Brotli"}
 
 // mostRatio bounds the growth of a page beyond its first bytes: text is compressed 2 to 20 times, a
 // bomb thousands of times.
@@ -306,8 +305,6 @@ func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
 		if r, err = gzip.NewReader(bytes.NewReader(b)); err == nil {
 			all, err = readMost(r, size)
 		}
-	case brotliCodec:
-		all, err = readMost(brotli.NewReader(bytes.NewReader(b)), size)
 	case zstdCodec:
 		var r *zstd.Decoder
 		r, err = zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(mostPage), zstd.WithDecoderMaxWindow(128<<20))
@@ -324,9 +321,9 @@ func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
 	default:
 		name := codecNames[codec]
 		if name == "" {
-			name = fmt.Sprint(codec)
+			name = fmt.Sprint("codec ", codec)
 		}
-		return nil, fmt.Errorf("it is compressed with codec %s: expected none, Snappy, gzip, Brotli, LZ4 or zstd", name)
+		return nil, fmt.Errorf("it is compressed with %s, which is not read: write it with zstd or snappy", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("a page cannot be unpacked: %w", err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/internal/testing/slurm"
+	"spmoe/internal/testing/need"
 )
 
 // check runs check.py, and returns what it prints about each file.
@@ -46,7 +46,7 @@ func read(t *testing.T, name string) string {
 // TestMPIJob: the MPIJob that the documentation shows is good, and no copy with a mistake in it is.
 func TestMPIJob(t *testing.T) {
 	if out, err := exec.Command("python3", "-c", "import yaml, jsonschema").CombinedOutput(); err != nil {
-		slurm.Missing(t, "no Python with yaml and jsonschema (Debian: python3-yaml, python3-jsonschema): %v %s", err, out)
+		need.Missing(t, "no Python with yaml and jsonschema (Debian: python3-yaml, python3-jsonschema): %v %s", err, out)
 	}
 	// A cluster's CRD has its schemas in an envelope.
 	crd := file(t, "crd.yaml", `

@@ -19,44 +19,76 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/collective/pipeline"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/inspecting"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/save"
 )
 
 // verifyFlags are the flags of verify-layouts.
 type verifyFlags struct {
-	ranks running.RankFlags
-	json  string
-	given *[]cli.Assignment
-	pp    inspecting.Degrees
-	cp    inspecting.Degrees
-	tp    inspecting.Degrees
-	names inspecting.Schedules // of pipelines
-	// numbers of passes to verify; nil: micro-batch says
-	passes []int
+	ranks      running.RankFlags
+	json       string
+	given      *[]cli.Assignment
+	pp, cp, tp string // degrees
+	schedules  string // of pipelines
 }
 
 // DefineVerifyLayouts defines the flags of verify-layouts.
 func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
-	f, all := &verifyFlags{pp: inspecting.One(mesh.PP), cp: inspecting.One(mesh.CP), tp: inspecting.One(mesh.TP), names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
+	f, all := &verifyFlags{}, flag.NewFlagSet("", flag.ContinueOnError)
 	f.ranks.Define(all)
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = cli.Bind(all, verifyDefaults)
 	cli.SelectFlags(fs, all, []string{
-		"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "pp-microbatches",
+		"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch",
 		"pp-stages-per-rank", "pp-overlap", "recompute", "precision", "ep-exchange", "ep-dispatch", "ep-combine-backward",
 		"ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "recipe", "sum", "nvfp4.", "mxfp4.",
 		"fp8.", "mx.", "guard.", "optimizer.", "model.",
 	})
-	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
-	fs.Var(&f.cp, "cp", "`N,...` ranks that share each sequence, in the layouts to verify, such as 1,2,4; all: every power of two")
-	fs.Var(&f.tp, "tp", "`N,...` ranks that share the products of dense layers, in the layouts to verify, such as 1,2,4; all: every power of two")
-	fs.Func("passes", "`P,...` numbers of passes per step to verify in each layout, such as 1,2,4; default: one, as micro-batch says", f.setPasses)
-	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")
+	fs.StringVar(&f.pp, "pp", "1", "`N,...` lengths of pipelines, such as 1,2,4, or all")
+	fs.StringVar(&f.cp, "cp", "1", "`N,...` ranks that share each sequence, such as 1,2, or all")
+	fs.StringVar(&f.tp, "tp", "1", "`N,...` ranks that share the products of dense layers, such as 1,2, or all")
+	fs.StringVar(&f.schedules, "pp-schedule", pipeline.Names()[0], "`NAME,...` schedules of the pipelines, or all")
 	return cli.NoArguments(f.run)
+}
+
+// degreesOf returns the numbers of ranks along an axis that a list such as 1,2,4 names, or all that
+// some ranks can have. Those along cp and tp are powers of two.
+func degreesOf(axis mesh.Axis, text string, ranks int) (list []int, err error) {
+	var legal []int
+	for n := 1; n <= ranks; n++ {
+		if ranks%n == 0 && (axis == mesh.PP || n&(n-1) == 0) {
+			legal = append(legal, n)
+		}
+	}
+	if text == "all" {
+		return legal, nil
+	}
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || !slices.Contains(legal, n) {
+			return nil, fmt.Errorf("--%s is %q: of %d ranks, give some of %v, or all", axis, text, ranks, legal)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// names returns the schedules to verify.
+func (f *verifyFlags) names() (all []string, err error) {
+	if f.schedules == "all" {
+		return pipeline.Names(), nil
+	}
+	for word := range strings.SplitSeq(f.schedules, ",") {
+		i := slices.IndexFunc(pipeline.Names(), func(known string) bool { return strings.EqualFold(known, word) })
+		if i < 0 {
+			return nil, cli.Unknown("unknown schedule", word, append(pipeline.Names(), "all"))
+		}
+		all = append(all, pipeline.Names()[i])
+	}
+	return all, nil
 }
 
 // verifyDefaults returns the default configuration of the runs.
@@ -70,41 +102,35 @@ func verifyDefaults(flavor string, steps int) (config.Config, error) {
 	return cfg, err
 }
 
-// Trial is a layout to verify, with the schedule of its pipeline if it has one, and the number of
-// passes per step if it is not that of all trials.
+// Trial is a layout to verify, with the schedule of its pipeline if it has one.
 type Trial struct {
 	mesh.Layout
 	schedule string
-	passes   int
 }
 
 // Name returns a short name that no other trial has.
-func (t Trial) Name() string { return t.named(t.Layout.Name(), "-%s", "-passes%d") }
-
-// String names the layout, the schedule and the number of passes.
-func (t Trial) String() string { return t.named(t.Layout.String(), ", %s", ", passes %d") }
-
-// named appends the schedule and the number of passes to a name, as far as the trial has them.
-func (t Trial) named(name, schedule, passes string) string {
+func (t Trial) Name() string {
 	if t.PP > 1 {
-		name += fmt.Sprintf(schedule, t.schedule)
+		return t.Layout.Name() + "-" + t.schedule
 	}
-	if t.passes > 0 {
-		name += fmt.Sprintf(passes, t.passes)
+	return t.Layout.Name()
+}
+
+// String names the layout and the schedule.
+func (t Trial) String() string {
+	if t.PP > 1 {
+		return t.Layout.String() + ", " + t.schedule
 	}
-	return name
+	return t.Layout.String()
 }
 
 // configure returns the configuration of a run. cfg has the micro-batch of one rank, so that all
-// runs make the same passes, unless the trial has its own number of them.
+// runs make the same passes.
 func (t Trial) configure(cfg config.Config) config.Config {
 	cfg.SetLayout(t.Layout)
 	cfg.PPSchedule = t.schedule
 	if t.PP == 1 {
 		cfg.PPStages = 0
-	}
-	if t.passes > 0 {
-		cfg.MicroBatch = cfg.Batch / t.passes
 	}
 	if cfg.MicroBatch /= t.Batch(); t.Sharers() > 1 {
 		cfg.MicroBatch = 0 // one sequence in each pass
@@ -112,63 +138,60 @@ func (t Trial) configure(cfg config.Config) config.Config {
 	return cfg
 }
 
-// trials returns what to verify, one rank first, and why it leaves out pipelines.
+// trials returns what to verify, one rank first, and why it leaves out layouts.
 func (f *verifyFlags) trials(cfg config.Config) (all []Trial, notes []string, err error) {
-	layouts, err := inspecting.Layouts(f.ranks.Count, cfg.Model.Experts, &f.pp, &f.cp, &f.tp)
+	schedules, err := f.names()
 	if err != nil {
 		return nil, nil, err
 	}
-	if alone := mesh.Default(1); len(layouts) == 0 || layouts[0] != alone {
-		layouts = slices.Insert(layouts, 0, alone)
-	}
-	passes := f.passes
-	if passes == nil {
-		passes = []int{0}
+	layouts, err := f.layouts(cfg.Model.Experts)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, l := range layouts {
-		names := f.names
+		names := schedules
 		if l.PP == 1 {
 			names = names[:1]
 		}
-		passes := passes
-		if l.Sharers() > 1 {
-			passes = []int{0} // one sequence in each
-		}
 		for _, name := range names {
-			for _, n := range passes {
-				t := Trial{l, name, n}
-				if err := t.fits(cfg); err != nil {
-					notes = append(notes, fmt.Sprintf("not verified: %v: %v", t, err))
-					continue
-				}
-				all = append(all, t)
+			t := Trial{l, name}
+			if err := t.fits(cfg); err != nil {
+				notes = append(notes, fmt.Sprintf("not verified: %v: %v", t, err))
+				continue
 			}
+			all = append(all, t)
 		}
 	}
 	if len(all) == 1 && len(notes) > 0 {
 		return nil, nil, errors.New(notes[0])
 	}
-	return all, notes, nil
+	axes := fmt.Sprintf("axes tried: every dp_replicate, dp_shard and ep, with --pp %s, --cp %s and --tp %s (all: every length of an axis; 1: not tried)", f.pp, f.cp, f.tp)
+	return all, append(notes, axes), nil
 }
 
-// setPasses parses the numbers of passes.
-func (f *verifyFlags) setPasses(text string) error {
-	f.passes = nil
-	for _, word := range strings.Split(text, ",") {
-		n, err := strconv.Atoi(word)
-		if err != nil || n < 1 {
-			return errors.New("give numbers of passes such as 1,2,4")
+// layouts returns the legal layouts with the degrees of the flags, that of one rank first.
+func (f *verifyFlags) layouts(experts int) (all []mesh.Layout, err error) {
+	var lists [3][]int
+	for i, axis := range []mesh.Axis{mesh.PP, mesh.CP, mesh.TP} {
+		if lists[i], err = degreesOf(axis, []string{f.pp, f.cp, f.tp}[i], f.ranks.Count); err != nil {
+			return nil, err
 		}
-		f.passes = append(f.passes, n)
 	}
-	return nil
+	for _, pp := range lists[0] {
+		for _, cp := range lists[1] {
+			for _, tp := range lists[2] {
+				all = append(all, mesh.Sharing(f.ranks.Count, pp, cp, tp, experts)...)
+			}
+		}
+	}
+	if alone := mesh.Default(1); len(all) == 0 || all[0] != alone {
+		all = slices.Insert(all, 0, alone)
+	}
+	return all, nil
 }
 
-// fits returns an error if the batch does not divide into the passes, or the pipeline does not fit.
+// fits returns an error if ranks cannot share sequences, or the pipeline does not fit.
 func (t Trial) fits(cfg config.Config) error {
-	if n := t.passes * t.Batch(); n > 0 && cfg.Batch%n != 0 {
-		return fmt.Errorf("a batch of %d does not divide into passes of %d ranks", cfg.Batch, t.Batch())
-	}
 	if t.Sharers() > 1 {
 		if err := t.sharesSequences(cfg); err != nil {
 			return err
@@ -195,25 +218,6 @@ func (t Trial) sharesSequences(cfg config.Config) error {
 	return shared.CheckContext()
 }
 
-// anyPasses returns an error if the number of passes changes results, or is given twice.
-func (f *verifyFlags) anyPasses(cfg config.Config) error {
-	if f.passes == nil {
-		return nil
-	}
-	precision, err := cfg.Recipe()
-	switch {
-	case err != nil:
-		return err
-	case cfg.MicroBatch > 0 || cfg.PPMicrobatches > 0:
-		return errors.New("--passes says what --micro-batch and pp_microbatches say: give one of them")
-	case precision.DependsOnPasses():
-		return fmt.Errorf("precision %s has scales that belong to all rows of a pass, or random numbers that belong to a pass, so its results depend on the number of passes: leave out --passes", precision.Name)
-	case cfg.EPCapacity > 0:
-		return errors.New("ep_capacity drops tokens by their pass, so results depend on the number of passes: leave out --passes")
-	}
-	return nil
-}
-
 // wholeBlocks returns an error if layouts cannot agree because ranks cut blocks of numbers.
 func wholeBlocks(cfg config.Config) error {
 	precision, err := cfg.Recipe()
@@ -226,29 +230,10 @@ func wholeBlocks(cfg config.Config) error {
 	return nil
 }
 
-// onOneRank returns the configuration of the reference, with the passes of cfg, which has the
-// micro-batch of each of some ranks.
-func onOneRank(cfg config.Config, ranks int) (config.Config, error) {
-	passes := cfg.PPMicrobatches
-	cfg.PPMicrobatches = 0
-	switch {
-	case passes == 0:
-		cfg.MicroBatch = min(cfg.MicroBatch, cfg.Batch) * ranks
-		return cfg, nil
-	case passes < 0 || cfg.Batch%(passes*ranks) != 0:
-		return cfg, fmt.Errorf("batch is %d: give a multiple of the %d ranks times the %d micro-batches, %d", cfg.Batch, ranks, passes, passes*ranks)
-	}
-	cfg.MicroBatch = cfg.Batch / passes
-	return cfg, nil
-}
-
 // run trains in every layout, that of one rank first. Its state is the reference.
 func (f *verifyFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.ranks.Check(env); err != nil {
 		return err
-	}
-	if env.Cluster != nil {
-		return errors.New("verify-layouts starts its ranks on one host: start it without mpirun or srun")
 	}
 	cfg, err := cli.Resolve(verifyDefaults, "", nil, *f.given)
 	if err != nil {
@@ -257,13 +242,8 @@ func (f *verifyFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := wholeBlocks(cfg); err != nil {
 		return err
 	}
-	if err := f.anyPasses(cfg); err != nil {
-		return err
-	}
-	cfg.ChainPasses = cfg.ChainPasses && f.passes == nil && f.cp.One() && f.tp.One() // slices add passes as a chain
-	if cfg, err = onOneRank(cfg, f.ranks.Count); err != nil {
-		return err
-	}
+	cfg.ChainPasses = cfg.ChainPasses && f.cp == "1" && f.tp == "1" // slices add passes as a chain
+	cfg.MicroBatch = min(cfg.MicroBatch, cfg.Batch) * f.ranks.Count // that of one rank
 	trials, notes, err := f.trials(cfg)
 	if err != nil {
 		return err
@@ -273,35 +253,23 @@ func (f *verifyFlags) run(ctx context.Context, env cli.Env) (err error) {
 			return err
 		}
 	}
-	lines, err := f.lines()
-	if err != nil {
-		return err
-	}
 	runs := &layoutRuns{ctx: ctx, flags: f, cfg: cfg, runLine: env.RunLine}
 	if runs.dir, err = os.MkdirTemp("", "verify-layouts-"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lines.Close(), os.RemoveAll(runs.dir)) }()
-	fmt.Fprintf(env.Out, "%s, %s, %s of %s; SHA-256 of weights, moments and selection biases; bytes and memory against the formula\n",
+	defer func() { err = errors.Join(err, os.RemoveAll(runs.dir)) }()
+	fmt.Fprintf(env.Out, "%s, %s, %s of %s; SHA-256 of weights, moments and selection biases\n",
 		cfg.Flavor, cfg.Precision, report.Plural(cfg.Steps, "step"), report.Plural(cfg.Batch, "sequence"))
 	for _, note := range notes {
 		fmt.Fprintln(env.Out, note)
 	}
-	return CompareLayouts(trials, runs, env.Out, lines)
-}
-
-// lines opens the file of JSON lines.
-func (f *verifyFlags) lines() (io.WriteCloser, error) {
-	if f.json == "" {
-		return nopCloser{io.Discard}, nil
+	var lines bytes.Buffer
+	err = CompareLayouts(trials, runs, env.Out, &lines)
+	if f.json != "" {
+		err = errors.Join(err, system.WriteFile(f.json, lines.Bytes()))
 	}
-	return os.Create(f.json)
+	return err
 }
-
-// nopCloser is a writer that needs no closing.
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
 
 // layoutRuns trains a configuration in layouts. It is a [layoutTrainer].
 type layoutRuns struct {
@@ -314,16 +282,13 @@ type layoutRuns struct {
 }
 
 // Train implements [layoutTrainer].
-func (v *layoutRuns) Train(t Trial) (end LayoutEnd, err error) {
+func (v *layoutRuns) Train(t Trial) (sums save.StateSums, err error) {
 	out := filepath.Join(v.dir, "run")
 	defer func() { err = errors.Join(err, os.RemoveAll(out)) }()
 	if err := v.start(v.cfg, t, out); err != nil {
-		return end, err
+		return sums, err
 	}
-	if end.Sums, err = StateOf(stepFolder(out, v.cfg.Steps)); err != nil {
-		return end, err
-	}
-	return end, nil
+	return StateOf(stepFolder(out, v.cfg.Steps))
 }
 
 // start runs a train command in a layout.

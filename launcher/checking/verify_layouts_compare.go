@@ -23,7 +23,6 @@ type Verified struct {
 	Ranks    int              `json:"np"`
 	Mesh     mesh.Layout      `json:"mesh"`
 	Schedule string           `json:"pp_schedule,omitempty"`
-	Passes   int              `json:"passes,omitempty"` // per step, if they are verified
 	SHA256   string           `json:"sha256"`
 	Same     bool             `json:"same"` // as the state of one rank
 	First    *FirstDifference `json:"first_difference,omitempty"`
@@ -41,15 +40,10 @@ func (d FirstDifference) String() string {
 	return fmt.Sprintf("from step %d on, in %s, most in %s: %s (by %.2g)", d.Step, report.Plural(d.Tensors, "tensor"), d.Layer, d.Tensor, d.Distance)
 }
 
-// LayoutEnd is how a run has ended.
-type LayoutEnd struct {
-	Sums save.StateSums
-}
-
 // layoutTrainer trains in layouts.
 type layoutTrainer interface {
 	// Train returns the checksums of the state that a run ends with.
-	Train(t Trial) (LayoutEnd, error)
+	Train(t Trial) (save.StateSums, error)
 	// Locate returns where the states of two runs differ first. Both train again.
 	Locate(reference, t Trial) (FirstDifference, error)
 }
@@ -58,9 +52,6 @@ type layoutTrainer interface {
 func CompareLayouts(trials []Trial, runs layoutTrainer, out, lines io.Writer) error {
 	all, err := verifyLayouts(trials, runs, out)
 	axis, agree, different := NameAxis(all)
-	if n, only := onlyPasses(all); only {
-		axis, agree = fmt.Sprintf("passes other than %d", n), 0
-	}
 	encoder := json.NewEncoder(lines)
 	for _, v := range all {
 		if !v.Same {
@@ -82,35 +73,19 @@ func CompareLayouts(trials []Trial, runs layoutTrainer, out, lines io.Writer) er
 	return nil
 }
 
-// onlyPasses reports whether the layouts that differ are exactly those with some numbers of passes,
-// and returns the number of the reference.
-func onlyPasses(all []Verified) (reference int, only bool) {
-	same := map[int]bool{}
-	for i, v := range all {
-		if i == 0 {
-			reference = v.Passes
-		}
-		if before, known := same[v.Passes]; known && before != v.Same {
-			return reference, false
-		}
-		same[v.Passes] = v.Same
-	}
-	return reference, len(same) > 1
-}
-
 // verifyLayouts returns the results of layouts, until one fails to train.
 func verifyLayouts(trials []Trial, runs layoutTrainer, out io.Writer) (all []Verified, err error) {
 	var reference save.StateSums
 	width := len(slices.MaxFunc(trials, func(a, b Trial) int { return cmp.Compare(len(a.String()), len(b.String())) }).String())
 	for i, t := range trials {
-		end, err := runs.Train(t)
+		sums, err := runs.Train(t)
 		if err != nil {
 			return all, err
 		}
 		if i == 0 {
-			reference = end.Sums
+			reference = sums
 		}
-		v := Verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, Passes: t.passes, SHA256: end.Sums.All, Same: end.Sums.All == reference.All}
+		v := Verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, SHA256: sums.All, Same: sums.All == reference.All}
 		if t.PP > 1 {
 			v.Schedule = t.schedule
 		}

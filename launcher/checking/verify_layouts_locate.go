@@ -47,30 +47,25 @@ func (v *layoutRuns) startSaving(t Trial, out string) error {
 }
 
 // differenceOf returns where two checkpoints differ; nil: nowhere.
-func differenceOf(reference, other string) (diff *save.StateDifference, err error) {
-	a, err := checkpoint.Open(reference)
-	if err != nil {
-		return nil, err
+func differenceOf(reference, other string) (*save.StateDifference, error) {
+	var readers [2]*checkpoint.Reader
+	var sums [2]save.StateSums
+	for i, path := range []string{reference, other} {
+		r, err := checkpoint.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		if sums[i], err = save.ReadStateSums(r); err != nil {
+			return nil, err
+		}
+		readers[i] = r
 	}
-	defer func() { err = errors.Join(err, a.Close()) }()
-	b, err := checkpoint.Open(other)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.Close()) }()
-	first, err := save.ReadStateSums(a)
-	if err != nil {
-		return nil, err
-	}
-	second, err := save.ReadStateSums(b)
-	if err != nil {
-		return nil, err
-	}
-	names := first.Differing(second)
+	names := sums[0].Differing(sums[1])
 	if len(names) == 0 {
 		return nil, nil
 	}
-	d, err := save.CompareStates(a, b, names)
+	d, err := save.CompareStates(readers[0], readers[1], names)
 	return &d, err
 }
 

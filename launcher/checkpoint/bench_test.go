@@ -28,7 +28,7 @@ func benchmarkSave(b *testing.B, dir string, ranks [4][]Piece) {
 		b.Fatal(err)
 	}
 	for rank, pieces := range ranks {
-		if err := w.WriteShard(rank, pieces); err != nil {
+		if err := w.WriteShard(rank, pieces, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -26,7 +26,7 @@ func commitShards(t *testing.T, ranks ...[]Piece) *Reader {
 		t.Fatal(err)
 	}
 	for rank, pieces := range ranks {
-		if err := w.WriteShard(rank, pieces); err != nil {
+		if err := w.WriteShard(rank, pieces, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestBF16Refused(t *testing.T) {
 		"whole elements":   {Name: "w", Shape: []int{4}, BF16: make([]byte, 3)},
 		"leaves shape [4]": {Name: "w", Shape: []int{4}, Offset: 2, BF16: make([]byte, 6)},
 	} {
-		checkError(t, w.WriteShard(0, []Piece{p}), want)
+		checkError(t, w.WriteShard(0, []Piece{p}, nil), want)
 	}
 	var shard bytes.Buffer
 	if err := safetensors.Encode(&shard, []safetensors.Tensor{

@@ -11,8 +11,8 @@
 //	    manifest.json                      trainer state, full shapes, sizes, checksums
 //
 // Shards are plain safetensors, which every Python user can open. Their tensors are 1-D, F32 or
-// BF16. The manifest has a CRC32C of every 4 MiB of each file, and its own SHA-256. The header of a
-// shard has digests of the seals that training had of its state: see seals.go.
+// BF16. The manifest has a CRC32C of every 4 MiB of each file, the checksums that training had of
+// the state in a shard (see sums.go), and its own SHA-256.
 //
 // The package knows no model: it handles named tensors and pieces of them.
 package checkpoint
@@ -39,8 +39,7 @@ type Piece struct {
 	Shape  []int // of the whole tensor; empty for a scalar
 	Offset int64 // in elements
 	Data   []float32
-	BF16   []byte  // replaces Data for a BF16 tensor: two bytes per element, little-endian
-	Vector *Vector // whose next elements these are; nil: WriteShard compares them with nothing
+	BF16   []byte // replaces Data for a BF16 tensor: two bytes per element, little-endian
 }
 
 // The bytes per element.

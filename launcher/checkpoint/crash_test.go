@@ -45,7 +45,7 @@ func TestFailingDisk(t *testing.T) {
 	if err := os.RemoveAll(w.temp); err != nil {
 		t.Fatal(err)
 	}
-	checkError(t, w.WriteShard(0, nil), "step 300, rank 0")
+	checkError(t, w.WriteShard(0, nil, nil), "step 300, rank 0")
 	checkError(t, w.Commit(nil, nil), "step 300")
 	if err := w.Abort(); err != nil {
 		t.Error(err)

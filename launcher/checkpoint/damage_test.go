@@ -102,13 +102,13 @@ func TestOpenForeign(t *testing.T) {
 // Sealed manifests that break a rule: a hash protects from accidents, not from a wrong program.
 func TestManifestRules(t *testing.T) {
 	path := save(t, t.TempDir(), 1, 1)
-	body, err := unseal(readFolder(t, path)[manifestName])
+	body, err := bodyOf(readFolder(t, path)[manifestName])
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ old, new, want string }{
-		{`"version":3`, `"version":1`, "checkpoint version 1, this program reads versions 2 to 3"},
-		{`"version":3`, `"version":"2"`, "cannot unmarshal"},
+		{`"version":4`, `"version":1`, "checkpoint version 1, this program reads versions 2 to 4"},
+		{`"version":4`, `"version":"2"`, "cannot unmarshal"},
 		{`"chunk_bytes":4194304`, `"chunk_bytes":1`, "chunks of 1 bytes: expected 4194304"},
 		{`"size":24,"crc32c":[`, `"size":24,"crc32c":[1,`, "config.toml of 24 bytes has 2 checksums"},
 		{`"size":24,"crc32c":[`, `"size":-1,"crc32c":[`, "config.toml of -1 bytes has 1 checksums"},
@@ -125,7 +125,7 @@ func TestManifestRules(t *testing.T) {
 		if changed == string(body) {
 			t.Fatalf("the manifest has no %s: %s", c.old, body)
 		}
-		_, err := parseManifest(seal([]byte(changed)))
+		_, err := parseManifest(enclose([]byte(changed)))
 		checkError(t, err, c.want)
 	}
 }
@@ -173,7 +173,7 @@ func FuzzManifest(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		m, err := parseManifest(seal(body))
+		m, err := parseManifest(enclose(body))
 		if err != nil {
 			return
 		}

@@ -31,8 +31,9 @@ const directAlignment = 4096
 // file is the manifest's entry of another file.
 type file struct {
 	Name   string   `json:"name"`
-	Size   int64    `json:"size"`   // bytes
-	CRC32C []uint32 `json:"crc32c"` // of every chunk of chunkBytes; the last one may be shorter
+	Size   int64    `json:"size"`           // bytes
+	CRC32C []uint32 `json:"crc32c"`         // of every chunk of chunkBytes; the last one may be shorter
+	Sums   Sums     `json:"sums,omitempty"` // of a shard, as training had them; nil: it had none
 }
 
 // chunksOf returns the number of chunks of a file of this size.
@@ -42,8 +43,8 @@ func chunksOf(size int64) int64 { return (size + chunkBytes - 1) / chunkBytes }
 type chunker struct {
 	to io.Writer
 	file
-	block []byte         // a partial block; its memory is aligned for direct writes
-	wrote func(p []byte) // if not nil, is called with what the file has taken
+	block []byte                   // a partial block; its memory is aligned for direct writes
+	seen  func(at int64, p []byte) // if not nil, is called with what the file has taken
 }
 
 func newChunker(to io.Writer, name string) *chunker {
@@ -91,6 +92,7 @@ func (c *chunker) flush() error {
 
 // pass adds p to the checksums and writes it.
 func (c *chunker) pass(p []byte) error {
+	at := c.Size
 	for rest := p; len(rest) > 0; {
 		if c.Size%chunkBytes == 0 {
 			c.CRC32C = append(c.CRC32C, 0)
@@ -102,8 +104,8 @@ func (c *chunker) pass(p []byte) error {
 		rest = rest[len(part):]
 	}
 	_, err := c.to.Write(p)
-	if c.wrote != nil {
-		c.wrote(p)
+	if c.seen != nil {
+		c.seen(at, p)
 	}
 	return err
 }

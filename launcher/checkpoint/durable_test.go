@@ -78,7 +78,7 @@ func TestRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.WriteShard(0, pieces); err != nil {
+		if err := w.WriteShard(0, pieces, nil); err != nil {
 			t.Fatal(err)
 		}
 		writes := 0

@@ -22,8 +22,8 @@ func Example() {
 	piece := func(offset int64, data ...float32) []checkpoint.Piece {
 		return []checkpoint.Piece{{Name: "master/w", Shape: []int{2, 3}, Offset: offset, Data: data}}
 	}
-	check(first.WriteShard(0, piece(0, 1, 2, 3, 4)))
-	check(second.WriteShard(1, piece(4, 5, 6)))
+	check(first.WriteShard(0, piece(0, 1, 2, 3, 4), nil))
+	check(second.WriteShard(1, piece(4, 5, 6), nil))
 	check(first.Commit(map[string]int{"tokens": 640}, []byte("seq = 64\n")))
 
 	newest, err := checkpoint.Open(dir)

@@ -85,14 +85,14 @@ func TestNoFallBack(t *testing.T) {
 	dir := t.TempDir()
 	save(t, dir, 1, 1)
 	path := save(t, dir, 2, 1)
-	body, err := unseal(readFolder(t, path)[manifestName])
+	body, err := bodyOf(readFolder(t, path)[manifestName])
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := strings.Replace(string(body), `"version":3`, `"version":4`, 1)
-	replaceFile(t, filepath.Join(path, manifestName), seal([]byte(other)))
+	other := strings.Replace(string(body), `"version":4`, `"version":5`, 1)
+	replaceFile(t, filepath.Join(path, manifestName), enclose([]byte(other)))
 	_, err = Open(dir)
-	checkError(t, err, "step-00000002", "version 4")
+	checkError(t, err, "step-00000002", "version 5")
 	if errors.Is(err, ErrDamaged) {
 		t.Errorf("%v is taken for damage", err)
 	}

@@ -65,7 +65,7 @@ func writeShards(t *testing.T, dir string, step int64, ranks int) *Writer {
 	errs := make([]error, ranks)
 	var group sync.WaitGroup
 	for rank := range ranks {
-		group.Go(func() { errs[rank] = w.WriteShard(rank, share(testState(step), rank, ranks)) })
+		group.Go(func() { errs[rank] = w.WriteShard(rank, share(testState(step), rank, ranks), nil) })
 	}
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {

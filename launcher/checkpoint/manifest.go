@@ -14,9 +14,10 @@ import (
 )
 
 // formatVersion is incremented when older readers would misinterpret the format or refuse it as
-// damaged. Version 2 has no id of the run and no tier in the trainer's state.
+// damaged. Version 2 has no id of the run and no tier in the trainer's state. Version 3
+// has its checksums of the state in the headers of shards, where this version does not read them.
 const (
-	formatVersion = 3
+	formatVersion = 4
 	oldestVersion = 2
 )
 
@@ -44,14 +45,14 @@ type manifest struct {
 // The envelope is fixed text around hash and body, compared byte for byte, so there is only one
 // encoding.
 const (
-	sealHead = `{"sha256":"`
-	sealMid  = `","body":`
-	sealTail = "}\n"
+	envelopeHead = `{"sha256":"`
+	envelopeMid  = `","body":`
+	envelopeTail = "}\n"
 )
 
-// seal puts a body into its envelope, which is JSON again. The hash covers the body's bytes.
-func seal(body []byte) []byte {
-	return fmt.Appendf(nil, "%s%x%s%s%s", sealHead, sha256.Sum256(body), sealMid, body, sealTail)
+// enclose puts a body into its envelope, which is JSON again. The hash covers the body's bytes.
+func enclose(body []byte) []byte {
+	return fmt.Appendf(nil, "%s%x%s%s%s", envelopeHead, sha256.Sum256(body), envelopeMid, body, envelopeTail)
 }
 
 // errVersion is not damage, because another program can read such a checkpoint.
@@ -59,14 +60,14 @@ var errVersion = errors.New("checkpoint version")
 
 var errForeign = errors.New("not the manifest of a spmoe checkpoint")
 
-// unseal is the inverse of seal.
-func unseal(data []byte) ([]byte, error) {
-	const prefix = len(sealHead) + 2*sha256.Size + len(sealMid)
-	if !bytes.HasPrefix(data, []byte(sealHead)) || len(data) < prefix+len(sealTail) {
+// bodyOf is the inverse of enclose.
+func bodyOf(data []byte) ([]byte, error) {
+	const prefix = len(envelopeHead) + 2*sha256.Size + len(envelopeMid)
+	if !bytes.HasPrefix(data, []byte(envelopeHead)) || len(data) < prefix+len(envelopeTail) {
 		return nil, errForeign
 	}
-	body := data[prefix : len(data)-len(sealTail)]
-	if !bytes.Equal(seal(body), data) {
+	body := data[prefix : len(data)-len(envelopeTail)]
+	if !bytes.Equal(enclose(body), data) {
 		return nil, errors.New("damaged: its SHA-256 is not that of its body")
 	}
 	return body, nil
@@ -77,7 +78,7 @@ func (m *manifest) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := seal(body)
+	data := enclose(body)
 	if len(data) > maxManifest {
 		return nil, fmt.Errorf("the manifest takes %d bytes, the limit is %d: save less trainer state", len(data), maxManifest)
 	}
@@ -87,7 +88,7 @@ func (m *manifest) encode() ([]byte, error) {
 // parseManifest reads manifest.json. It ensures that there is one shard per rank, with the
 // right names, and that shapes are valid.
 func parseManifest(data []byte) (*manifest, error) {
-	body, err := unseal(data)
+	body, err := bodyOf(data)
 	if err != nil {
 		return nil, err
 	}

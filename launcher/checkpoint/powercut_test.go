@@ -28,7 +28,7 @@ func TestPowerCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		for rank := range 4 {
-			if err := w.WriteShard(rank, share(testState(step), rank, 4)); err != nil {
+			if err := w.WriteShard(rank, share(testState(step), rank, 4), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,7 +114,7 @@ func TestPowerCutNeedsSyncs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.WriteShard(0, testState(200)); err != nil {
+		if err := w.WriteShard(0, testState(200), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Commit(stateAt(200), testConfig); err != nil {

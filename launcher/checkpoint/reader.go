@@ -27,15 +27,14 @@ type Reader struct {
 	lock     *os.File   // the manifest
 	files    []*os.File // in the order of the manifest
 	shards   []*safetensors.File
-	seals    []*sealing        // of the shards; nil: it has none
 	spans    map[string][]span // by tensor name, see index
 	aside    []Aside
 }
 
 // Open opens a checkpoint, or the newest intact one of a run folder (ErrNone if it has none). It
 // verifies the manifest's hash and version, the presence and size of all files, the CRC32C of each
-// of their chunks, and the seals of the state if it has any. The error names what is damaged
-// (ErrDamaged), or says that the folder is not a checkpoint.
+// of their chunks, and the checksums that training had of the state. The error names what is
+// damaged (ErrDamaged), or says that the folder is not a checkpoint.
 //
 // In a run folder it renames damaged checkpoints, for diagnosis, and takes the previous one.
 // SetAside returns them. What has passed is given to checks, which may find damage, too.
@@ -101,17 +100,19 @@ func (r *Reader) load(root *os.Root, whole bool) error {
 	if !whole {
 		return invalid
 	}
-	var seals []*sealing
-	if invalid == nil { // of the configuration, the shards and the tokenizer
-		seals = append(append([]*sealing{nil}, r.seals...), nil)
+	sums := make([]*summing, len(r.files)) // of the configuration, the shards and the tokenizer
+	for rank, shard := range r.shards {
+		if invalid == nil && r.manifest.Shards[rank].Sums != nil {
+			sums[1+rank] = newSumming(shard.Tensors())
+		}
 	}
 	// A checksum tells more than what a damaged header says.
-	if err := cmp.Or(verify(r.files, r.manifest.files(), seals), invalid); err != nil {
+	if err := cmp.Or(verify(r.files, r.manifest.files(), sums), invalid); err != nil {
 		return err
 	}
-	for rank, s := range r.seals {
-		if err := s.match(r.manifest.Shards[rank].Name); err != nil {
-			return err
+	for rank, f := range r.manifest.Shards {
+		if err := sums[1+rank].match(f.Sums); err != nil {
+			return damage{fmt.Errorf("%s: %w", f.Name, err)}
 		}
 	}
 	return nil
@@ -159,14 +160,11 @@ func (r *Reader) parse() (err error) {
 	if _, err := r.files[0].ReadAt(r.config, 0); err != nil && err != io.EOF {
 		return err
 	}
-	r.shards, r.seals = make([]*safetensors.File, r.manifest.Ranks), make([]*sealing, r.manifest.Ranks)
+	r.shards = make([]*safetensors.File, r.manifest.Ranks)
 	for rank := range r.shards {
 		w := want[1+rank]
 		if r.shards[rank], err = safetensors.NewFile(w.Name, r.files[1+rank], w.Size); err != nil {
 			return damage{err}
-		}
-		if r.seals[rank], err = newSealing(r.shards[rank]); err != nil {
-			return damage{fmt.Errorf("%s: %w", w.Name, err)}
 		}
 	}
 	if r.spans, err = index(r.shards, r.manifest.Tensors); err != nil {

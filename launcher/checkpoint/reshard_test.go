@@ -52,7 +52,7 @@ func TestEveryRange(t *testing.T) {
 		{piece(3, 11), piece(4, 6), piece(20, 22)},
 		{piece(11, 20), piece(0, 5)},
 	} {
-		if err := w.WriteShard(rank, pieces); err != nil {
+		if err := w.WriteShard(rank, pieces, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestReadIntoRefuses(t *testing.T) {
 		{Name: "w", Shape: []int{8}, Offset: 1, Data: make([]float32, 3)},
 		{Name: "w", Shape: []int{8}, Offset: 5, Data: make([]float32, 2)},
 		{Name: "unsaved", Shape: []int{2}},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func TestOtherRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Run = run
-		return errors.Join(w.WriteShard(0, nil), w.Commit(nil, nil), w.Abort())
+		return errors.Join(w.WriteShard(0, nil, nil), w.Commit(nil, nil), w.Abort())
 	}
 	for step, run := range []string{"", "", "aa", "bb", "aa", "bb", "aa"} {
 		if err := commit(run, int64(step)); err != nil {

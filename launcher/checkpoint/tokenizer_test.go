@@ -41,11 +41,11 @@ func TestTokenizer(t *testing.T) {
 	}
 	rename := func(from, to string) func(f map[string][]byte) {
 		return func(f map[string][]byte) {
-			body, err := unseal(f[manifestName])
+			body, err := bodyOf(f[manifestName])
 			if err != nil {
 				t.Fatal(err)
 			}
-			f[manifestName] = seal(bytes.Replace(body, []byte(from), []byte(to), 1))
+			f[manifestName] = enclose(bytes.Replace(body, []byte(from), []byte(to), 1))
 		}
 	}
 	for want, damage := range map[string]func(f map[string][]byte){

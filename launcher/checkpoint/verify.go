@@ -23,8 +23,9 @@ type position struct {
 }
 
 // verify compares files with what was written. It returns the error of the first chunk that
-// differs, in the order of the files, and names it. seals, if not nil, gets the bytes of each file.
-func verify(files []*os.File, want []file, seals []*sealing) error {
+// differs, in the order of the files, and names it. sums[i], if there is one, gets the bytes of
+// file i.
+func verify(files []*os.File, want []file, sums []*summing) error {
 	var all []position
 	for i, f := range want {
 		for c := range f.CRC32C {
@@ -42,9 +43,9 @@ func verify(files []*os.File, want []file, seals []*sealing) error {
 			// completed.
 			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {
 				p := all[i]
-				var s *sealing
-				if seals != nil {
-					s = seals[p.file]
+				var s *summing
+				if p.file < len(sums) {
+					s = sums[p.file]
 				}
 				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer, s); errs[i] != nil {
 					failed.Store(true)
@@ -62,7 +63,7 @@ func verify(files []*os.File, want []file, seals []*sealing) error {
 }
 
 // verifyChunk reads one chunk, through buffer.
-func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *sealing) error {
+func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *summing) error {
 	begin := int64(chunk) * chunkBytes
 	end := min(begin+chunkBytes, want.Size)
 	var sum uint32
@@ -75,7 +76,7 @@ func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *sealing)
 			return fmt.Errorf("%s, bytes %d to %d: %w", want.Name, at, at+int64(len(part))-1, unreadable(err))
 		}
 		sum = crc32.Update(sum, castagnoli, part)
-		s.see(at, part)
+		s.add(at, part)
 		at += int64(len(part))
 	}
 	return want.match(chunk, sum)

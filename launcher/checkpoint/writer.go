@@ -3,15 +3,15 @@ package checkpoint
 // Writing: ranks fill a hidden folder, each with its own files, and one commit renames the folder.
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
-	seals "spmoe/internal/seal"
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
@@ -26,16 +26,8 @@ type Writer struct {
 	ranks       int
 	tokenizer   *file // from WriteTokenizer
 
-	// Seals are those of the texts that Commit and WriteTokenizer get, when they were known to be
-	// right. 0: nothing is known.
-	Seals struct{ Meta, Config, Tokenizer uint64 }
-
 	// Checks are called by Commit with what was written. An error says why it cannot be loaded.
 	Checks []func(*Reader) error
-
-	// Changed, if not nil, is called by WriteShard for what had changed since training has sealed
-	// it, and was restored.
-	Changed func(Change)
 }
 
 // NewWriter starts the checkpoint of a step in the run folder dir, which it creates if necessary.
@@ -87,21 +79,21 @@ type receipt struct {
 	Tensors map[string][]int `json:"tensors"`
 }
 
-// WriteShard writes the pieces of one rank and syncs them. It compares what it writes with the
-// seals of their vectors, and restores what has changed. It does not retain their elements. Ranks
-// may call it concurrently, each once. Pieces without elements only make their tensor known. Two
-// ranks may save the same range if they hold the same values.
-func (w *Writer) WriteShard(rank int, pieces []Piece) error {
+// WriteShard writes the pieces of one rank and syncs them. It returns an [ErrChanged] if what it
+// has written differs from the checksums that training has of the pieces. It does not retain their
+// elements. Ranks may call it concurrently, each once. Pieces without elements only make their
+// tensor known. Two ranks may save the same range if they hold the same values.
+func (w *Writer) WriteShard(rank int, pieces []Piece, sums Sums) error {
 	if rank < 0 || rank >= w.ranks {
 		return fmt.Errorf("checkpoint of step %d: rank %d of %d", w.step, rank, w.ranks)
 	}
-	if err := w.writeShard(rank, pieces); err != nil {
+	if err := w.writeShard(rank, pieces, sums); err != nil {
 		return fmt.Errorf("checkpoint of step %d, rank %d: %w", w.step, rank, err)
 	}
 	return nil
 }
 
-func (w *Writer) writeShard(rank int, pieces []Piece) error {
+func (w *Writer) writeShard(rank int, pieces []Piece, sums Sums) error {
 	r := receipt{Tensors: map[string][]int{}}
 	var tensors []safetensors.Tensor
 	for _, p := range pieces {
@@ -116,7 +108,7 @@ func (w *Writer) writeShard(rank int, pieces []Piece) error {
 		}
 	}
 	var err error
-	if r.Shard, err = w.writeSealed(rank, pieces, tensors); err != nil {
+	if r.Shard, err = w.writeFile(rank, tensors, sums); err != nil {
 		return err
 	}
 	data, err := json.Marshal(r)
@@ -127,6 +119,44 @@ func (w *Writer) writeShard(rank int, pieces []Piece) error {
 		_, err := out.Write(data) // not synced: it is deleted when the checkpoint is complete
 		return err
 	})
+}
+
+// writeFile writes a shard durably, and compares what the file has taken with its checksums.
+func (w *Writer) writeFile(rank int, tensors []safetensors.Tensor, sums Sums) (file, error) {
+	name := shardName(rank, w.ranks)
+	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}
+	f, err := writeFile(w.files, w.temp, name, func(out *chunker) error {
+		s := &shardWriter{to: out}
+		for _, t := range tensors {
+			s.size += int64(len(t.Data))
+		}
+		if err := safetensors.EncodeAligned(s, tensors, origin, directAlignment); err != nil {
+			return err
+		}
+		return errors.Join(out.flush(), s.sums.match(sums))
+	})
+	f.Sums = sums
+	return f, err
+}
+
+// shardWriter passes a shard on to its file, and learns from the header where its pieces are.
+type shardWriter struct {
+	to   *chunker
+	size int64    // of the pieces, in bytes
+	sums *summing // nil: the header is to come
+}
+
+// Write implements [io.Writer]. The encoder first writes the whole header.
+func (w *shardWriter) Write(p []byte) (int, error) {
+	if w.sums == nil {
+		f, err := safetensors.NewFile(w.to.Name, bytes.NewReader(p), int64(len(p))+w.size)
+		if err != nil {
+			return 0, err
+		}
+		w.sums = newSumming(f.Tensors())
+		w.to.seen = w.sums.add
+	}
+	return w.to.Write(p)
 }
 
 // addShape records the shape of a tensor, which must be the same in all its pieces.
@@ -146,18 +176,6 @@ func (w *Writer) WriteTokenizer(data []byte) error {
 		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
 	}
 	w.tokenizer = &f
-	if err := matchText("the tokenizer", data, w.Seals.Tokenizer); err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
-	}
-	return nil
-}
-
-// matchText returns an error if a text that was written is not the sealed one. If it changes in
-// memory before its CRC32C or SHA-256 is made, these are right for what is wrong.
-func matchText(what string, text []byte, sealed uint64) error {
-	if sealed != 0 && seals.Of(text) != sealed {
-		return fmt.Errorf("%s %w", what, ErrChanged)
-	}
 	return nil
 }
 
@@ -180,9 +198,7 @@ func (w *Writer) commit(meta any, configTOML []byte) error {
 		Version: formatVersion, Step: w.step, Ranks: w.ranks, Run: w.Run, Chunk: chunkBytes, Tokenizer: w.tokenizer, Tensors: map[string][]int{},
 	}
 	var err error
-	if m.Meta, err = json.Marshal(meta); err != nil && w.Seals.Meta != 0 {
-		return fmt.Errorf("the trainer's state %w: %w", ErrChanged, err)
-	} else if err != nil {
+	if m.Meta, err = json.Marshal(meta); err != nil {
 		return fmt.Errorf("trainer state: %w", err)
 	}
 	for rank := range w.ranks {
@@ -208,13 +224,6 @@ func (w *Writer) commit(meta any, configTOML []byte) error {
 		return err
 	}
 	if _, err := writeSmall(w.files, w.temp, manifestName, data); err != nil {
-		return err
-	}
-	written, err := parseManifest(data)
-	if err != nil {
-		return fmt.Errorf("the manifest %w: %w", ErrChanged, err)
-	}
-	if err := cmp.Or(matchText("the trainer's state", written.Meta, w.Seals.Meta), matchText("the configuration", configTOML, w.Seals.Config)); err != nil {
 		return err
 	}
 	if err := w.files.SyncDir(w.temp); err != nil {

@@ -82,7 +82,7 @@ func TestJoin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.WriteShard(rank, share(testState(5), rank, 2)); err != nil {
+		if err := w.WriteShard(rank, share(testState(5), rank, 2), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestWriterRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = w.WriteShard(0, []Piece{{Name: "known", Shape: []int{2}, Data: make([]float32, 1)}, c.piece})
+			err = w.WriteShard(0, []Piece{{Name: "known", Shape: []int{2}, Data: make([]float32, 1)}, c.piece}, nil)
 			checkError(t, err, c.want, "rank 0")
 			if left := names(t, w.temp); len(left) != 0 {
 				t.Errorf("the failed shard left %q", left)
@@ -148,10 +148,10 @@ func TestWriterRefuses(t *testing.T) {
 
 func TestWriteShardTwice(t *testing.T) {
 	w := writeShards(t, t.TempDir(), 1, 2)
-	if err := w.WriteShard(0, nil); !errors.Is(err, os.ErrExist) {
+	if err := w.WriteShard(0, nil, nil); !errors.Is(err, os.ErrExist) {
 		t.Errorf("the second shard of a rank: %v", err)
 	}
-	checkError(t, w.WriteShard(2, nil), "rank 2 of 2")
+	checkError(t, w.WriteShard(2, nil, nil), "rank 2 of 2")
 }
 
 func TestCommitRefuses(t *testing.T) {
@@ -160,7 +160,7 @@ func TestCommitRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.WriteShard(0, []Piece{{Name: "w", Shape: []int{2}}}); err != nil {
+	if err := w.WriteShard(0, []Piece{{Name: "w", Shape: []int{2}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	checkError(t, w.Commit(nil, nil), "step 1", "rank 1 of 2 has not written")
@@ -170,7 +170,7 @@ func TestCommitRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rank := range 2 {
-		if err := w.WriteShard(rank, []Piece{{Name: "w", Shape: []int{2 + rank}}}); err != nil {
+		if err := w.WriteShard(rank, []Piece{{Name: "w", Shape: []int{2 + rank}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

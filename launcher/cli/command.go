@@ -9,7 +9,7 @@ import (
 
 // RunsOnCluster reports whether a command can run as one rank of many hosts.
 func (c Command) RunsOnCluster() bool {
-	return slices.Contains([]string{"train", "bench exchange", "bench link", "help"}, c.Name)
+	return slices.Contains([]string{"train", "bench exchange", "help"}, c.Name)
 }
 
 // Action runs a command after its flags are parsed.

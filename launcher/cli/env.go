@@ -37,12 +37,21 @@ type Env struct {
 
 // Failure is an error with an exit code. All other errors are user errors and exit with ExitUsage.
 type Failure struct {
-	Err  error
-	Code int
+	Err      error
+	Code     int
+	reported bool // already printed: a rank's error, or the result that a comparison's tables show
 }
 
 // Fail returns an error with an exit code.
-func Fail(err error, code int) error { return Failure{err, code} }
+func Fail(err error, code int) error { return Failure{err, code, isReported(err)} }
+
+// Reported returns an error that is already printed.
+func Reported(err error) error { return Failure{err, CodeOf(err), true} }
+
+func isReported(err error) bool {
+	var f Failure
+	return errors.As(err, &f) && f.reported
+}
 
 // Error implements error.
 func (f Failure) Error() string { return f.Err.Error() }
@@ -57,7 +66,7 @@ func ExitCode(err error, errOut io.Writer) int {
 		return ExitOK
 	}
 	code := CodeOf(err)
-	if code != ExitInterrupted && !errors.As(err, new(ReportedError)) {
+	if code != ExitInterrupted && !isReported(err) {
 		fmt.Fprintf(errOut, "launcher: %v\n", err)
 	}
 	return code
@@ -70,19 +79,6 @@ func CodeOf(err error) int {
 	}
 	return ExitUsage
 }
-
-// ReportedError is an error that is already printed elsewhere: the launcher prints a rank's error,
-// and a comparison's tables show its result.
-type ReportedError struct{ Err error }
-
-// Reported returns an error that is already printed.
-func Reported(err error) error { return ReportedError{err} }
-
-// Error implements error.
-func (e ReportedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error that is printed.
-func (e ReportedError) Unwrap() error { return e.Err }
 
 // ReportsJob reports whether this process reports on the whole job. It does if it has started the
 // ranks, or if it is the leading rank of a cluster.

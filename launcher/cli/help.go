@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 )
@@ -22,24 +23,13 @@ func DefineHelp(fs *flag.FlagSet) Action {
 	all := fs.Bool("all", false, "list all flags and keys of a command, with all that there is to say about them")
 	flavor := fs.String("flavor", DefaultFlavor, "`NAME` of the flavor whose defaults are shown")
 	return func(_ context.Context, env Env) error {
-		cmds, args := AllCommands(), env.Args
-		if len(args) == 0 {
-			listCommands(cmds, env.Out)
+		if len(env.Args) == 0 {
+			listCommands(AllCommands(), env.Out)
 			return nil
 		}
-		cmd, ok := Find(cmds, args[0])
-		if !ok {
-			return UnknownCommand(cmds, "", args[0])
-		}
-		if args = args[1:]; len(args) > 0 && len(cmd.Subcommands) > 0 && args[0] != keyTopic {
-			parent := cmd
-			if cmd, ok = Find(cmd.Subcommands, args[0]); !ok {
-				return UnknownCommand(parent.Subcommands, parent.Name, args[0])
-			}
-			args = args[1:]
-		}
-		if !slices.Contains(Flavors(), *flavor) {
-			return Unknown("unknown flavor", *flavor, Flavors(), Nearest(*flavor, Flavors()))
+		cmd, args, err := findCommand(env.Args)
+		if err != nil {
+			return err
 		}
 		keys := len(args) > 0 && args[0] == keyTopic
 		if keys || *all {
@@ -53,25 +43,41 @@ func DefineHelp(fs *flag.FlagSet) Action {
 	}
 }
 
+// findCommand returns the command or the subcommand that the first words name, and the others.
+func findCommand(words []string) (cmd Command, rest []string, err error) {
+	cmd, ok := Find(AllCommands(), words[0])
+	if !ok {
+		return cmd, nil, UnknownCommand(AllCommands(), "", words[0])
+	}
+	if rest = words[1:]; len(rest) == 0 || len(cmd.Subcommands) == 0 || rest[0] == keyTopic {
+		return cmd, rest, nil
+	}
+	sub, ok := Find(cmd.Subcommands, rest[0])
+	if !ok {
+		return cmd, nil, UnknownCommand(cmd.Subcommands, cmd.Name, rest[0])
+	}
+	return sub, rest[1:], nil
+}
+
 // keyTopic is the word after a command that asks for the keys of its --set.
 const keyTopic = "keys"
 
 func listCommands(cmds []Command, out io.Writer) {
-	fmt.Fprint(out, "usage: launcher [flags] COMMAND [flags] [arguments]\n")
+	fmt.Fprintln(out, "usage: launcher [flags] COMMAND [flags] [arguments]")
 	width := system.TerminalWidth(out)
 	for _, group := range groups() {
-		fmt.Fprintf(out, "\n%s:\n", group)
+		fmt.Fprintf(out, "%s:\n", group)
 		for _, c := range cmds {
 			if c.Group == group {
 				PrintEntry(out, width, commandColumn, c.Name, c.About)
 			}
 		}
 	}
-	fmt.Fprint(out, "\nlauncher help COMMAND lists the flags of a command; launcher --version describes this build and CPU\nexample: launcher -np 8 train --steps 100\n")
+	fmt.Fprint(out, "launcher help COMMAND describes a command; launcher --version describes this build and CPU\nexample: launcher -np 8 train --steps 100\n")
 }
 
-// usage returns the line that shows how a command is typed.
-func (c Command) usage() string {
+// printUsage prints how a command is typed, what it does, and some of its examples.
+func (c Command) printUsage(examples int, out io.Writer) {
 	line := c.Name
 	switch {
 	case len(c.Subcommands) == 0:
@@ -81,87 +87,85 @@ func (c Command) usage() string {
 	default:
 		line += " [SUBCOMMAND] [flags]"
 	}
-	return strings.TrimSpace(line)
-}
-
-// Describe prints a command's usage, examples, subcommands and, with a few words each, the flags
-// that most people use. Defaults are those of a flavor.
-func Describe(cmd Command, flavor string, out io.Writer) {
-	width := system.TerminalWidth(out)
-	fmt.Fprintf(out, "usage: launcher %s\n%s\n", cmd.usage(), cmd.About)
-	if len(cmd.Examples) > 0 {
-		fmt.Fprint(out, "\nexamples:\n")
-	}
-	for _, e := range cmd.Examples {
+	fmt.Fprintf(out, "usage: launcher %s\n%s\n", strings.TrimSpace(line), c.About)
+	for _, e := range c.Examples[:min(examples, len(c.Examples))] {
 		fmt.Fprintf(out, "  launcher %s\n", e)
 	}
-	if len(cmd.Subcommands) > 0 {
-		fmt.Fprint(out, "\nsubcommands:\n")
-	}
+}
+
+// pageLines is the height of a terminal, which the help of a command fits.
+const pageLines = 24
+
+// Describe prints a command's usage, subcommands and, with a few words each, the flags that most
+// people use. Examples fill the page. Defaults are those of a flavor.
+func Describe(cmd Command, flavor string, out io.Writer) {
+	width := system.TerminalWidth(out)
+	fs, _ := cmd.Flags()
+	shown, n := cmd.commonFlags(fs)
+	cmd.printUsage(max(pageLines-3-len(cmd.Subcommands)-len(shown), 1), out)
 	for _, c := range cmd.Subcommands {
 		PrintEntry(out, width, commandColumn+2, c.word(), c.About)
 	}
-	fs, _ := cmd.Flags()
-	n, gap := 0, "\n"
-	for _, s := range sections(fs) {
-		n += len(s.flags)
-	}
-	for _, s := range sections(fs) {
-		if n > fewFlags {
-			s.flags = slices.DeleteFunc(s.flags, func(f *flag.Flag) bool {
-				return s.title != ownFlags && !slices.Contains(strings.Fields(commonFlags), f.Name)
-			})
-		}
-		if len(s.flags) > 0 {
-			s.print(gap, describeFlag, flavor, out)
-			gap = "" // headings are enough in a short list
-		}
-	}
+	section{flags: shown}.print("", describeFlag, flavor, out)
 	more := "launcher help " + cmd.Name
-	if n > 0 {
-		fmt.Fprintf(out, "\n%s --all says more", more)
-		if n > fewFlags {
-			fmt.Fprintf(out, " and lists all %d flags", n)
-		}
-		if fs.Lookup("set") != nil {
-			fmt.Fprintf(out, ", %s %s the keys of --set", more, keyTopic)
-		}
-		fmt.Fprintln(out)
-	}
-	if len(cmd.Subcommands) > 0 {
+	switch {
+	case fs.Lookup("set") != nil:
+		fmt.Fprintf(out, "%s --all lists all %d flags and says more, %[1]s %[3]s lists the keys of --set\n", more, n, keyTopic)
+	case n > 0:
+		fmt.Fprintf(out, "%s --all says more about %s\n", more, report.Plural(n, "flag"))
+	default:
 		fmt.Fprintf(out, "%s SUBCOMMAND lists the flags of a subcommand\n", more)
 	}
 }
 
-// describeAll prints all keys of a command's --set without a flag and, if flags, all flags before.
+// commonFlags returns the flags of a command that most people use, at most twenty, in the order in
+// which help shows them, and the number of all flags.
+func (c Command) commonFlags(fs *flag.FlagSet) (common []*flag.Flag, n int) {
+	for _, s := range sections(fs) {
+		common, n = append(common, s.flags...), n+len(s.flags)
+	}
+	if most := min(20, pageLines-4-len(c.Subcommands)); n > most {
+		words := strings.Fields(commonFlags)
+		common = slices.DeleteFunc(common, func(f *flag.Flag) bool { return !slices.Contains(words, f.Name) })
+		slices.SortStableFunc(common, func(a, b *flag.Flag) int {
+			return cmp.Compare(slices.Index(words, a.Name), slices.Index(words, b.Name))
+		})
+		common = common[:min(len(common), most)]
+	}
+	return common, n
+}
+
+// describeAll prints all keys of a command's --set without a flag and, if flags, all examples and
+// flags before.
 func describeAll(cmd Command, flags bool, flavor string, out io.Writer) error {
 	fs, _ := cmd.Flags()
-	for _, s := range sections(fs) {
-		if flags {
-			s.print("\n", fullUsage, flavor, out)
-		}
-	}
 	set := fs.Lookup("set")
 	if set == nil && !flags {
 		return fmt.Errorf("%s has no --set: its flags are all that there is to set", cmd.Name)
-	} else if set == nil {
+	}
+	if flags {
+		cmd.printUsage(len(cmd.Examples), out)
+		for _, s := range sections(fs) {
+			s.print("\n"+s.title+":\n", fullUsage, flavor, out)
+		}
+	}
+	if set == nil {
 		return nil
 	}
 	for _, s := range sections(set.Value.(*Keys).all) {
-		s.title += ", with --set"
 		s.flags = slices.DeleteFunc(s.flags, func(f *flag.Flag) bool { return fs.Lookup(f.Name) != nil })
 		s.keys = true
-		s.print("\n", fullUsage, flavor, out)
+		s.print("\n"+s.title+", with --set:\n", fullUsage, flavor, out)
 	}
 	return nil
 }
 
-// print prints the flags or keys of a section, unless there are none, as about describes them. gap
-// stands before its title.
-func (s section) print(gap string, about func(*flag.Flag) string, flavor string, out io.Writer) {
+// print prints the flags or keys of a section after its title, unless there are none, as about
+// describes them.
+func (s section) print(title string, about func(*flag.Flag) string, flavor string, out io.Writer) {
 	for i, f := range s.flags {
 		if i == 0 {
-			fmt.Fprintf(out, "%s%s:\n", gap, s.title)
+			fmt.Fprint(out, title)
 		}
 		_, value, _ := splitUsage(f)
 		name := "--" + f.Name + " " + value
@@ -174,7 +178,7 @@ func (s section) print(gap string, about func(*flag.Flag) string, flavor string,
 
 // The columns at which descriptions begin.
 const (
-	commandColumn = 16
+	commandColumn = 17
 	flagColumn    = 31
 )
 
@@ -203,11 +207,11 @@ const Internal = "(internal) "
 // ownFlags is the title of the flags in no group.
 const ownFlags = "flags"
 
-// commonFlags are the flags that help shows first, of a command with more than fewFlags.
-const commonFlags = "np flavor data tokenizer steps batch micro-batch seq precision optimizer.lr recompute set ep pp ranks " +
-	"out resume save-every eval-every dry-run"
-
-const fewFlags = 24
+// commonFlags are the flags that help shows of a command with many, in its order: those of all
+// commands that train, then those of project.
+const commonFlags = "np flavor json quick seeds vary margin jobs layouts schedule hosts verify html recipe data tokenizer steps batch micro-batch seq " +
+	"precision optimizer.lr recompute set ep pp ranks out resume save-every eval-every dry-run cp tp pp-schedule " +
+	"model gpu gpus vp software exchange overlap routing imbalance"
 
 // flagGroups are the groups of the flags of commands with many, in the order of the help. The group
 // of a setting is in the tag of its field in [config.Config]. That of another flag stands before
@@ -252,9 +256,7 @@ func sections(fs *flag.FlagSet) (all []section) {
 				s.flags = append(s.flags, f)
 			}
 		})
-		if len(s.flags) > 0 {
-			all = append(all, s)
-		}
+		all = append(all, s)
 	}
 	return all
 }
@@ -262,6 +264,15 @@ func sections(fs *flag.FlagSet) (all []section) {
 // fullUsage returns the description of a flag.
 func fullUsage(f *flag.Flag) string {
 	_, _, usage := splitUsage(f)
+	return usage
+}
+
+// describeFlag returns the first clause of a flag's help.
+func describeFlag(f *flag.Flag) string {
+	usage := fullUsage(f)
+	if end := strings.IndexAny(usage, ";:("); end > 0 {
+		usage = strings.TrimSpace(usage[:end])
+	}
 	return usage
 }
 
@@ -275,20 +286,4 @@ func defaultOf(f *flag.Flag, flavor string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (default %s)", initial)
-}
-
-// FlavorOf returns the flavor that arguments name, or the default one.
-func FlavorOf(args []string) string {
-	for i, arg := range args {
-		name, _ := FlagName(arg)
-		_, value, ok := strings.Cut(arg, "=")
-		switch {
-		case name != "flavor":
-		case ok:
-			return value
-		case i+1 < len(args):
-			return args[i+1]
-		}
-	}
-	return DefaultFlavor
 }

@@ -2,10 +2,6 @@ package cli
 
 // Command-line parsing. Flags may stand before and after the command, with one dash or two, and _
 // in a flag's name stands for -.
-//
-// urfave/cli v3.14.0 was tried in place of this file and help.go. It refuses a command's flags
-// before the command, refuses _ for -, and returns untyped errors. The adapters were nearly as long
-// as the code that they replaced.
 
 import (
 	"errors"
@@ -25,7 +21,8 @@ func SplitCommand(cmds []Command, args []string) (name string, rest []string, er
 	case unknown == "version" || unknown == "v" || unknown == "V":
 		return "version", nil, nil
 	case unknown != "":
-		err := UnknownFlag(allFlags(cmds), unknown)
+		fs, _ := cmds[0].Flags()
+		err := UnknownFlag(fs, unknown)
 		return "", nil, fmt.Errorf("%w (launcher help lists the commands)", err)
 	case i >= 0:
 		return args[i], slices.Delete(slices.Clone(args), i, i+1), nil
@@ -104,23 +101,6 @@ func lookup(fs *flag.FlagSet, name string) *flag.Flag {
 		return set.Value.(*Keys).all.Lookup(name)
 	}
 	return nil
-}
-
-// allFlags returns the flags of all commands and subcommands together. Of several flags with the
-// same name it takes the first.
-func allFlags(cmds []Command) *flag.FlagSet {
-	all := flag.NewFlagSet("", flag.ContinueOnError)
-	for _, parent := range cmds {
-		for _, c := range parent.Family() {
-			fs, _ := c.Flags()
-			fs.VisitAll(func(f *flag.Flag) {
-				if all.Lookup(f.Name) == nil {
-					all.Var(f.Value, f.Name, f.Usage)
-				}
-			})
-		}
-	}
-	return all
 }
 
 // SelectFlags defines those flags of all in fs, and those keys of its --set, that a command reads.
@@ -217,9 +197,32 @@ func set(fs *flag.FlagSet, f *flag.Flag, value string) (err error) {
 		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {
 			err = errors.New("it must be " + expectedValue(own.Get()))
 		}
-		return fmt.Errorf("invalid value %q for %s: %w%s", value, what, err, valueAdvice(f.Name, value))
+		return fmt.Errorf("invalid value %.100q for %s: %w", value, what, err)
 	}
-	return checkValue(fs.Name(), f.Name, value)
+	return checkValue(fs.Name(), f, value)
+}
+
+// checkValue returns an error if a value is none that a flag takes. Of a setting it must nearly be
+// one: the configuration checks others, and its schedules may have any letters.
+func checkValue(command string, f *flag.Flag, value string) error {
+	name, values := f.Name, []string{value}
+	if command == "bench train" && name == "precision" || name == "pp-schedule" {
+		values = strings.Split(value, ",")
+	}
+	for _, v := range values {
+		known := FlagChoices(command, name)
+		if slices.ContainsFunc(known, func(s string) bool { return name == "pp-schedule" && strings.EqualFold(s, v) }) {
+			continue
+		}
+		if _, setting := f.Value.(*Setting); setting {
+			if err := checkWord(name+" is", v, known); err != nil {
+				return err
+			}
+		} else if known != nil && !slices.Contains(known, v) {
+			return Unknown("--"+name+" is", v, known)
+		}
+	}
+	return nil
 }
 
 // expectedValue describes the texts that parse as a value of this type.

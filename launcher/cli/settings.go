@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/observe"
-	"spmoe/mx"
 )
 
 // A run's configuration: the flavor's defaults, overridden by the config file, overridden by flags.
@@ -74,7 +72,7 @@ func (k *Keys) find(text string) (f *flag.Flag, value string, err error) {
 		return nil, "", fmt.Errorf("--set %.*q: give KEY=VALUE, such as optimizer.beta2=0.99", LongestWord, text)
 	}
 	if f = k.all.Lookup(strings.ReplaceAll(key, "_", "-")); f == nil {
-		return nil, "", fmt.Errorf("--set: unknown key %.*q%s (launcher help train keys lists them)", LongestWord, key, meantKey(key, dottedKey))
+		return nil, "", fmt.Errorf("--set: unknown key %.*q%s (launcher help train keys lists them)", LongestWord, key, meantKey(key))
 	}
 	return f, value, nil
 }
@@ -245,10 +243,20 @@ func Apply(cfg *config.Config, given []Assignment) {
 	}
 }
 
+// Explicit returns a configuration with nothing but what the text of a config file and flags set.
+func Explicit(name string, text []byte, given []Assignment) (cfg config.Config, err error) {
+	text, _ = WithoutGoneKeys(text)
+	if err := stricttoml.Unmarshal(text, &cfg); err != nil {
+		return cfg, Locate(name, err)
+	}
+	Apply(&cfg, given)
+	return cfg, nil
+}
+
 // Resolve returns the defaults, overridden by the text of a config file (nil: none), overridden by
 // flags. name is the file's name for error messages.
 func Resolve(from Defaults, name string, text []byte, given []Assignment) (config.Config, error) {
-	text = RenameKeys(text)
+	text, _ = WithoutGoneKeys(text)
 	// Flavor and steps come first, because the defaults depend on them.
 	picked := config.Config{Flavor: DefaultFlavor}
 	if err := stricttoml.Unmarshal(text, &picked); err != nil {
@@ -281,31 +289,29 @@ func Resolve(from Defaults, name string, text []byte, given []Assignment) (confi
 	return cfg, cfg.ReadRecipe()
 }
 
-// oldExchange is the key ep of earlier versions, which was the exchange's name. It is a number now.
-var oldExchange = regexp.MustCompile(`(?m)^ep( *= *['"])`)
-
-// oldSum is the key fp8.accumulate of earlier versions, with its default.
-var oldSum = regexp.MustCompile(`(?m)^accumulate *= *['"]fp32['"]$`)
-
-// oldNVFP4Sum is the key nvfp4.sum of earlier versions, which is sum now. Exact sums were those of
-// precision nvfp4 only.
-var (
-	oldNVFP4Sum = regexp.MustCompile(`(?m)(^\[nvfp4\]\n(?:[^\[\n].*\n)*?)^sum *= *['"](fp32|exact)['"]$`)
-	oldNVFP4    = regexp.MustCompile(`(?m)^precision *= *['"]nvfp4['"]$`)
-)
-
-// RenameKeys gives keys of earlier versions their present names, and blanks lines that say what is
-// always so now.
-func RenameKeys(text []byte) []byte {
-	text = oldSum.ReplaceAll(oldExchange.ReplaceAll(text, []byte("ep_exchange$1")), nil)
-	if m := oldNVFP4Sum.FindSubmatch(text); m != nil {
-		exact := string(m[2]) == mx.SumExact.String()
-		text = oldNVFP4Sum.ReplaceAll(text, []byte("$1"))
-		if exact {
-			text = oldNVFP4.ReplaceAll(text, []byte("$0\nsum = 'exact'"))
+// WithoutGoneKeys blanks the lines of keys of earlier versions that change no bit. notes has what
+// to do about those that did something.
+func WithoutGoneKeys(text []byte) (kept []byte, notes []string) {
+	lines := strings.SplitAfter(string(text), "\n")
+	for range 1 + len(goneKeys) { // a key stands once
+		kept = []byte(strings.Join(lines, ""))
+		unknown := (*stricttoml.KeyError)(nil)
+		if !errors.As(stricttoml.Unmarshal(kept, new(config.Config)), &unknown) {
+			return kept, notes
 		}
+		gone, known := goneKeys[unknown.Key]
+		_, value, _ := strings.Cut(lines[unknown.Line-1], "=")
+		value = strings.ReplaceAll(strings.TrimSpace(value), "'", `"`)
+		whole := !strings.HasPrefix(value, "[") || strings.HasSuffix(value, "]")
+		if !known || !whole || gone.refused && value != gone.same {
+			return kept, notes // the decoder reports it
+		}
+		if value != gone.same {
+			notes = append(notes, fmt.Sprintf("%s is gone: %s", unknown.Key, gone.advice))
+		}
+		lines[unknown.Line-1] = "\n"
 	}
-	return text
+	return kept, notes
 }
 
 // checkWords returns an error if the text of a key is nearly one that the key takes. Flags are
@@ -324,12 +330,11 @@ func checkWords(cfg config.Config) (err error) {
 // Locate adds the file name, line and column to an error in a config file.
 func Locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
-		if unknown.Key == "fp8.accumulate" {
-			return fmt.Errorf("%s:%d: fp8.accumulate is gone, because the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
-				name, unknown.Line)
+		if gone, ok := goneKeys[unknown.Key]; ok {
+			return fmt.Errorf("%s:%d: %s is gone: %s", name, unknown.Line, unknown.Key, gone.advice)
 		}
 		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
-			name, unknown.Line, unknown.Key, meantKey(unknown.Key, keyInFile))
+			name, unknown.Line, unknown.Key, meantKey(unknown.Key))
 	}
 	if wrong := (*stricttoml.SyntaxError)(nil); errors.As(err, &wrong) {
 		return fmt.Errorf("%s:%d:%d: %.500s", name, wrong.Line, wrong.Column, wrong.Message)
@@ -384,21 +389,17 @@ func ParseWindow(text string) (w observe.Window, err error) {
 		return w, nil
 	}
 	steps, ok := strings.CutPrefix(text, "steps=")
-	if w, valid := ParseSteps(steps); ok && valid {
-		return w, nil
-	}
-	return w, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
-}
-
-// ParseSteps parses a range of steps: 5..7, or 5.
-func ParseSteps(text string) (w observe.Window, ok bool) {
-	first, last, both := strings.Cut(text, "..")
+	first, last, both := strings.Cut(steps, "..")
 	if !both {
 		last = first
 	}
-	a, errA := strconv.Atoi(first)
-	b, errB := strconv.Atoi(last)
-	return observe.Window{First: a, Last: b}, errA == nil && errB == nil && a >= 1 && b >= a
+	var errs [2]error
+	w.First, errs[0] = strconv.Atoi(first)
+	w.Last, errs[1] = strconv.Atoi(last)
+	if !ok || errors.Join(errs[:]...) != nil || w.First < 1 || w.Last < w.First {
+		return observe.Window{}, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
+	}
+	return w, nil
 }
 
 // AppendData adds the arguments to --data if it was given, so that --data takes several paths.

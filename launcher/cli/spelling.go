@@ -11,48 +11,49 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"spmoe/collective/ep"
-	"spmoe/collective/pipeline"
 )
 
 // LongestWord is the length in bytes up to which a word is compared with others: the time to
 // compare two words is the product of their lengths.
 const LongestWord = 100
 
-// UnknownCommand returns the error for a word that is no command, or for one that is no subcommand
-// of the command named parent.
-func UnknownCommand(cmds []Command, parent, word string) error {
-	if now := removedCommands[word]; now != "" && parent == "" {
-		return fmt.Errorf("%s is no command any more: %s", word, now)
-	}
-	names := commandNames(cmds)
-	near := Nearest(word, names)
-	if meant := commandSynonyms[strings.ToLower(word)]; slices.Contains(names, meant) {
-		near = meant
-	}
-	subject := "unknown command"
-	if parent != "" {
-		subject = parent + ": unknown subcommand"
-	}
-	return Unknown(subject, word, names, near)
-}
-
-// Unknown returns the error for a word that is none of several. near is the one that it probably
-// stands for, if any.
-func Unknown(subject, word string, all []string, near string) error {
+// Unknown returns the error for a word that is none of several. It names the one that was probably
+// meant.
+func Unknown(subject, word string, all []string) error {
 	text := fmt.Sprintf("%s %.*q: use %s", subject, LongestWord, word, OneOf(all))
-	if near != "" {
+	if near := meant(word, all); near != "" {
 		text += fmt.Sprintf(" (did you mean %s?)", near)
 	}
 	return errors.New(text)
 }
 
-// removedCommands says what to do instead of commands of earlier versions.
-var removedCommands = map[string]string{
-	"report": "launcher inspect RUN... --html writes the pages of runs",
-	"routes": "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md); the page of a run shows its loads",
-	"run":    "the scripts in docs/recipes do the same, and train --config reads a configuration",
+// meant returns the one of several words that another probably stands for; empty: none.
+func meant(word string, all []string) string {
+	if own := synonyms[strings.ToLower(word)]; slices.Contains(all, own) {
+		return own
+	}
+	near := Nearest(word, all)
+	if number.FindString(near) != number.FindString(word) {
+		return "" // 3B is not what 8B means
+	}
+	return near
+}
+
+// number is the first number in a value.
+var number = regexp.MustCompile(`[0-9]+`)
+
+// UnknownCommand returns the error for a word that is no command, or for one that is no subcommand
+// of the command named parent.
+func UnknownCommand(cmds []Command, parent, word string) error {
+	whole := strings.TrimSpace(parent + " " + word)
+	if now := removedCommands[whole]; now != "" {
+		return fmt.Errorf("%s is no command any more: %s", whole, now)
+	}
+	subject := "unknown command"
+	if parent != "" {
+		subject = parent + ": unknown subcommand"
+	}
+	return Unknown(subject, word, commandNames(cmds))
 }
 
 // UnknownFlag returns the error for a flag that the command of fs does not have. It names what
@@ -62,40 +63,41 @@ func UnknownFlag(fs *flag.FlagSet, name string) error {
 		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:LongestWord], len(name))
 	}
 	all := settable(fs)
-	spelled := func(f *flag.Flag) string {
+	hint := func(f *flag.Flag) string {
 		if fs.Lookup(f.Name) == nil {
-			return "--set " + dottedKey(f) + "=..."
+			return didYouMean("--set "+dottedKey(f)+"=...", f)
 		}
-		return "--" + f.Name
+		return didYouMean("--"+f.Name, f)
 	}
 	if f := meantFlag(all, name); f != nil {
-		return fmt.Errorf("unknown flag --%s: did you mean %s (%s)?", name, spelled(f), describeFlag(f))
+		return fmt.Errorf("unknown flag --%s%s", name, hint(f))
 	}
-	// Projections know GPUs and more kinds of parallelism.
-	if advice := flagAdvice[name]; advice != "" && !strings.HasPrefix(fs.Name(), "project") {
+	if advice := adviceOn(name); advice != "" {
 		return fmt.Errorf("there is no flag --%s: %s", name, advice)
 	}
 	if owners := flagOwners(fs.Name(), name); owners != "" {
 		return fmt.Errorf("%s has no flag --%s: it is a flag of %s", fs.Name(), name, owners)
 	}
-	if near := Nearest(name, FlagNames(all)); near != "" {
-		return fmt.Errorf("unknown flag --%s: did you mean %s?", name, spelled(all.Lookup(near)))
+	if f := all.Lookup(Nearest(name, FlagNames(all))); f != nil {
+		return fmt.Errorf("unknown flag --%s%s", name, hint(f))
 	}
 	return fmt.Errorf("unknown flag --%s", name)
 }
 
-// valueAdvice returns what to add to the error about a value that another key takes.
-func valueAdvice(name, value string) string {
-	if name == "ep" && slices.Contains(ep.Names(), value) {
-		return "; --set ep_exchange=... selects the exchange"
-	}
-	return ""
+// adviceOn says what to do instead of a flag or key that has no counterpart; empty: nothing.
+func adviceOn(name string) string {
+	return cmp.Or(flagAdvice[name], goneKeys[strings.ReplaceAll(name, "-", "_")].advice)
+}
+
+// didYouMean ends an error with the flag that was probably meant, as it is spelled.
+func didYouMean(spelled string, f *flag.Flag) string {
+	return fmt.Sprintf(": did you mean %s (%s)?", spelled, describeFlag(f))
 }
 
 // meantFlag returns the flag of fs that a name of another tool, or a name without its section,
 // stands for; nil: none.
 func meantFlag(fs *flag.FlagSet, name string) *flag.Flag {
-	if f := fs.Lookup(flagSynonyms[name]); f != nil {
+	if f := fs.Lookup(synonyms[name]); f != nil {
 		return f
 	}
 	var match []*flag.Flag
@@ -110,18 +112,8 @@ func meantFlag(fs *flag.FlagSet, name string) *flag.Flag {
 	return nil
 }
 
-// describeFlag returns the first clause of a flag's help.
-func describeFlag(f *flag.Flag) string {
-	_, _, usage := splitUsage(f)
-	if end := strings.IndexAny(usage, ";:("); end > 0 {
-		usage = strings.TrimSpace(usage[:end])
-	}
-	return usage
-}
-
-// meantKey returns a hint for an unknown key such as training.local_batch_size, in the words of
-// spell; empty: none.
-func meantKey(key string, spell func(*flag.Flag) string) string {
+// meantKey returns a hint for an unknown key such as training.local_batch_size; empty: none.
+func meantKey(key string) string {
 	if len(key) > LongestWord {
 		return ""
 	}
@@ -129,58 +121,39 @@ func meantKey(key string, spell func(*flag.Flag) string) string {
 	Bind(fs, TrainDefaults)
 	fs = fs.Lookup("set").Value.(*Keys).all
 	full := strings.ReplaceAll(key, "_", "-")
-	last := full[strings.LastIndexByte(full, '.')+1:]
-	for _, name := range []string{full, last} {
+	for _, name := range []string{full, full[strings.LastIndexByte(full, '.')+1:]} {
 		if f := cmp.Or(fs.Lookup(name), meantFlag(fs, name)); f != nil {
-			return fmt.Sprintf(": did you mean %s (%s)?", spell(f), describeFlag(f))
+			return didYouMean(dottedKey(f), f)
 		}
-		if advice := flagAdvice[name]; advice != "" {
+		if advice := adviceOn(name); advice != "" {
 			return ": " + advice
 		}
 	}
-	if near := Nearest(full, FlagNames(fs)); near != "" {
-		return ": did you mean " + spell(fs.Lookup(near)) + "?"
+	if f := fs.Lookup(Nearest(full, FlagNames(fs))); f != nil {
+		return didYouMean(dottedKey(f), f)
 	}
 	return ""
 }
 
-// dottedKey returns the key of a flag as --set takes it: "optimizer.lr".
+// dottedKey returns the key of a flag as --set and configuration files take it: "optimizer.lr".
 func dottedKey(f *flag.Flag) string { return strings.ReplaceAll(f.Name, "-", "_") }
 
-// keyInFile returns the key of a flag in a configuration file, with its section: "save_every",
-// "lr in [optimizer]".
-func keyInFile(f *flag.Flag) string {
-	name := dottedKey(f)
-	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
-		return name[dot+1:] + " in [" + name[:dot] + "]"
-	}
-	return name
-}
-
-// flagOwners lists up to three commands that have a flag, those of the same family if there are
-// any, for a command that does not have it. It returns an empty string for an empty cmd.
+// flagOwners lists up to three commands that have a flag, or those of the same family, for a
+// command that does not have it.
 func flagOwners(cmd, name string) string {
-	if cmd == "" {
-		return ""
-	}
-	top, _, _ := strings.Cut(cmd, " ")
-	var relatives, others []string
+	var owners []string
 	for _, parent := range AllCommands() {
+		var family []string
 		for _, c := range parent.Family() {
 			fs, _ := c.Flags()
-			f := fs.Lookup(name)
-			switch {
-			case f == nil || strings.HasPrefix(f.Usage, Internal):
-			case parent.Name == top:
-				relatives = append(relatives, c.Name)
-			default:
-				others = append(others, c.Name)
+			if f := fs.Lookup(name); f != nil && !strings.HasPrefix(f.Usage, Internal) {
+				family = append(family, c.Name)
 			}
 		}
-	}
-	owners := others
-	if len(relatives) > 0 {
-		owners = relatives
+		if len(family) > 0 && strings.HasPrefix(cmd, parent.Name+" ") {
+			return strings.Join(family, ", ")
+		}
+		owners = append(owners, family...)
 	}
 	const most = 3
 	if len(owners) > most {
@@ -189,41 +162,14 @@ func flagOwners(cmd, name string) string {
 	return strings.Join(owners, ", ")
 }
 
-// checkValue returns an error if a value is nearly one that the flag takes. The command itself
-// checks other values, and knows a schedule in any letters.
-func checkValue(command, name, value string) error {
-	values := []string{value}
-	if command == "bench train" && name == "precision" {
-		values = strings.Split(value, ",")
-	}
-	for _, v := range values {
-		if name == "pp-schedule" && slices.ContainsFunc(pipeline.Names(), func(s string) bool { return strings.EqualFold(s, v) }) {
-			continue
-		}
-		if err := checkWord(name+" is", v, FlagChoices(command, name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkWord returns an error if a word is none of several, but probably stands for one of them.
+// checkWord returns an error if a word is none of several, but probably stands for one of them. The
+// command itself checks other words.
 func checkWord(subject, word string, all []string) error {
-	near := Nearest(word, all)
-	if number.FindString(near) != number.FindString(word) {
-		near = "" // 3B is not what 8B means
-	}
-	if value := valueSynonyms[strings.ToLower(word)]; slices.Contains(all, value) {
-		near = value
-	}
-	if near == "" || slices.Contains(all, word) {
+	if slices.Contains(all, word) || meant(word, all) == "" {
 		return nil
 	}
-	return Unknown(subject, word, all, near)
+	return Unknown(subject, word, all)
 }
-
-// number is the first number in a value.
-var number = regexp.MustCompile(`[0-9]+`)
 
 // Nearest returns the candidate with the smallest edit distance, if that distance is small. Upper
 // and lower case are the same. A tie goes to the first in alphabetical order.

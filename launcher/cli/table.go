@@ -3,20 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"spmoe/launcher/report"
 )
-
-// Printable replaces control characters, which a terminal would obey, in a line of text.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 {
-			return '\ufffd'
-		}
-		return r
-	}, text)
-}
 
 // FourDigits formats a perplexity, which may be 1.2 or a million.
 func FourDigits(x float64) string {

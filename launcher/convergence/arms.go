@@ -39,8 +39,8 @@ var shortWords = map[string][]string{
 	"exact": {"sum=exact"}, "h100": {"sum=h100"}, "h100-nopromotion": {"sum=h100-nopromotion"}, "b200": {"sum=b200"},
 	"bf16-moments": {"optimizer.moments=bf16"}, "muon": {"optimizer.name=muon"},
 	"no-rht": {"nvfp4.rht=false"}, "no-stochastic": {"nvfp4.stochastic=false"}, "no-2d": {"nvfp4.2d=false"},
-	"no-bf16-tail": {"nvfp4.bf16_tail=0.0"}, "four-over-six": {"nvfp4.four_over_six=true"},
-	"pow2": {"fp8.scale=pow2"}, "128x128-gradients": {"fp8.gradient=128x128"},
+	"no-bf16-tail": {"nvfp4.bf16_tail=0.0"},
+	"pow2":         {"fp8.scale=pow2"}, "128x128-gradients": {"fp8.gradient=128x128"},
 	"forward-only": {"mxfp4.products=forward"}, "dgrad-only": {"mxfp4.products=dgrad"}, "wgrad-only": {"mxfp4.products=wgrad"},
 	"hadamard": {"mxfp4.hadamard=plain"}, "rht": {"mxfp4.hadamard=signs"}, "stochastic": {"mxfp4.stochastic=true"},
 	null: {"optimizer.lr one FP32 unit higher"},
@@ -48,7 +48,7 @@ var shortWords = map[string][]string{
 
 // common are the settings that arms have in common, because losses could not be compared otherwise.
 var common = strings.Fields("flavor steps seq seed init_from out data data_field data_rules tokenizer end_token " +
-	"model.vocab eval_sequences eval_every eval_tasks record_every log_every precision recipe")
+	"model.vocab eval_sequences eval_every record_every log_every precision recipe")
 
 // assignment is a word with a setting and its value, both fit for the name of a folder.
 var assignment = regexp.MustCompile(`^([a-z][a-z0-9._-]*)=([A-Za-z0-9.-][A-Za-z0-9._:|-]{0,63})$`)

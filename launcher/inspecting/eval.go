@@ -27,7 +27,6 @@ type evalFlags struct {
 	seq       int
 	batch     int
 	maxTokens int
-	tasks     []string
 	json      bool
 }
 
@@ -43,75 +42,55 @@ func DefineEval(fs *flag.FlagSet) cli.Action {
 	fs.IntVar(&f.seq, "seq", 0, "`N` tokens per window; 0: the run's --seq, or 512")
 	fs.IntVar(&f.batch, "batch", 8, "`N` windows per rank and pass; affects speed and memory only")
 	fs.IntVar(&f.maxTokens, "max-tokens", 0, "`N` maximum number of tokens to predict, in whole windows; 0: as in the run's evaluations; -1: all")
-	fs.Func("tasks", "`FILE[,FILE]` answer the questions in JSONL files in the form of LAMBADA, HellaSwag or ARC, instead of predicting text", func(files string) error {
-		f.tasks = append(f.tasks, files)
-		return nil
-	})
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	return f.run
 }
 
+// run measures the model's loss on the validation part of a text, and prints it.
 func (f *evalFlags) run(ctx context.Context, env cli.Env) error {
 	if len(env.Args) > 0 && len(f.data) == 0 {
 		return fmt.Errorf("unexpected argument %q: only --data takes several values", env.Args)
 	}
 	f.data = append(f.data, env.Args...)
-	if len(f.tasks) > 0 {
-		return f.runTasks(ctx, env)
-	}
-	e, err := f.evaluate(ctx, env.ErrOut)
+	m, err := f.model.Open(env.ErrOut)
 	if err != nil {
 		return err
-	}
-	e.print(env.Out, f.json)
-	if cli.Finite(e.result.Loss) == nil {
-		return cli.Fail(fmt.Errorf("the loss is %g: the weights are damaged, or training has diverged", e.result.Loss), cli.ExitFailed)
-	}
-	return nil
-}
-
-// evaluated is a measurement and what was measured.
-type evaluated struct {
-	model   *running.TrainedModel // its files are closed
-	options evaluation.Options
-	result  evaluation.Result
-	builtin string // describes the built-in text, if that was evaluated
-}
-
-// evaluate measures the model, and prints to warn what was assumed of it.
-func (f *evalFlags) evaluate(ctx context.Context, warn io.Writer) (e evaluated, err error) {
-	m, err := f.model.Open(warn)
-	if err != nil {
-		return e, err
 	}
 	defer m.Close()
 	o, err := f.options(m)
 	if err != nil {
-		return e, err
+		return err
 	}
-	data, err := f.load(m)
+	paths := f.data
+	if len(paths) == 0 {
+		paths = m.Cfg.Data
+	}
+	data, err := datasets.Load(paths, m.Tokenizer, datasets.Options{Field: cmp.Or(f.field, m.Cfg.DataField), Rules: datasets.Rules(m.Cfg.DataRules)})
 	if err != nil {
-		return e, err
+		return err
 	}
 	defer data.Close()
-	text := data.HeldOut
-	if _, err := datasets.NewWindows(text, datasets.WindowsConfig{Seq: o.Seq, Count: o.Windows, Ranks: 1}); err != nil {
-		return e, err
+	if _, err := datasets.NewWindows(data.HeldOut, datasets.WindowsConfig{Seq: o.Seq, Count: o.Windows, Ranks: 1}); err != nil {
+		return err
 	}
-	e = evaluated{model: m, options: o, builtin: data.Builtin}
+	var result evaluation.Result
 	err = m.Run(o.Seq, func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error {
-		r, err := evaluation.Run(ctx, ex, c, model, text, m.Tokenizer, o)
+		r, err := evaluation.Run(ctx, ex, c, model, data.HeldOut, m.Tokenizer, o)
 		if c.Rank() == 0 {
-			e.result = r
+			result = r
 		}
 		return err
 	})
 	if errors.Is(err, evaluation.ErrInterrupted) {
-		return e, cli.Fail(err, cli.ExitInterrupted)
+		return cli.Fail(err, cli.ExitInterrupted)
 	} else if err != nil {
-		return e, cli.Fail(err, cli.ExitFailed)
+		return cli.Fail(err, cli.ExitFailed)
 	}
-	return e, nil
+	f.print(env.Out, m, o, result, data.Builtin)
+	if cli.Finite(result.Loss) == nil {
+		return cli.Fail(fmt.Errorf("the loss is %g: the weights are damaged, or training has diverged", result.Loss), cli.ExitFailed)
+	}
+	return nil
 }
 
 // defaultSeq is the window length for a model whose training length is unknown.
@@ -127,10 +106,11 @@ func (f *evalFlags) options(m *running.TrainedModel) (o evaluation.Options, err 
 			o.Seq = min(o.Seq, f.maxTokens) // one short window
 		}
 	}
-	if err := f.check(o.Seq, m); err != nil {
-		return o, err
-	}
 	switch {
+	case o.Seq < 1 || o.Seq > m.Cfg.Model.MaxPositions:
+		return o, fmt.Errorf("--seq is %d: give 1 to %d (model.max_positions)", o.Seq, m.Cfg.Model.MaxPositions)
+	case f.batch < 1:
+		return o, fmt.Errorf("--batch is %d: give 1 or more windows", f.batch)
 	case f.maxTokens < -1 || f.maxTokens > 0 && f.maxTokens < o.Seq:
 		return o, fmt.Errorf("--max-tokens is %d: give at least a window of %d (--seq), or -1 for all", f.maxTokens, o.Seq)
 	}
@@ -153,30 +133,10 @@ func (f *evalFlags) options(m *running.TrainedModel) (o evaluation.Options, err 
 	return o, nil
 }
 
-// check returns an error if windows of seq tokens, or the number of them per pass, are impossible.
-func (f *evalFlags) check(seq int, m *running.TrainedModel) error {
-	if seq < 1 || seq > m.Cfg.Model.MaxPositions {
-		return fmt.Errorf("--seq is %d: give 1 to %d (model.max_positions)", f.seq, m.Cfg.Model.MaxPositions)
-	}
-	if f.batch < 1 {
-		return fmt.Errorf("--batch is %d: give 1 or more windows", f.batch)
-	}
-	return nil
-}
-
-// load reads the text whose validation part is predicted.
-func (f *evalFlags) load(m *running.TrainedModel) (*datasets.Data, error) {
-	paths := f.data
-	if len(paths) == 0 {
-		paths = m.Cfg.Data
-	}
-	return datasets.Load(paths, m.Tokenizer, datasets.Options{Field: cmp.Or(f.field, m.Cfg.DataField), Rules: datasets.Rules(m.Cfg.DataRules)})
-}
-
-// print prints the result, for people or as JSON.
-func (e evaluated) print(out io.Writer, asJSON bool) {
-	m, o, r, builtin := e.model, e.options, e.result, e.builtin
-	if asJSON {
+// print prints the result, for people or as JSON. builtin describes the built-in text, if that was
+// evaluated.
+func (f *evalFlags) print(out io.Writer, m *running.TrainedModel, o evaluation.Options, r evaluation.Result, builtin string) {
+	if f.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		values := map[string]any{

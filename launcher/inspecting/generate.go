@@ -1,15 +1,16 @@
 package inspecting
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"strconv"
+	"os"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"spmoe/collective"
 	"spmoe/launcher/cli"
@@ -29,15 +30,11 @@ type generateFlags struct {
 	options    generate.Options
 	json       bool
 	logProbs   string
-	check      bool
 }
 
 // DefineGenerate defines the flags of generate.
 func DefineGenerate(fs *flag.FlagSet) cli.Action {
-	return new(generateFlags).define(fs)
-}
-
-func (f *generateFlags) define(fs *flag.FlagSet) cli.Action {
+	f := &generateFlags{}
 	f.model.Define(fs)
 	fs.Func("prompt", "`TEXT` continue TEXT (repeatable: prompts form a batch)", func(text string) error {
 		f.prompts = append(f.prompts, text)
@@ -58,7 +55,6 @@ func (f *generateFlags) define(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.options.Slide, "slide", false, "when the context is full, continue with its second half")
 	fs.BoolVar(&f.options.Fast, "fast", false, "cache compressed latents: less memory, but numbers that agree with training to rounding only")
 	fs.StringVar(&f.logProbs, "logprobs", "", "`FILE` write a JSON line per token: id, log-probability, experts")
-	fs.BoolVar(&f.check, "check", false, "compare the log-probabilities with those of a training step's forward pass, in another batch and on other ranks")
 	fs.BoolVar(&f.json, "json", false, "print JSON lines: one per text, and one with times")
 	return f.run
 }
@@ -89,11 +85,11 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 	if err := generate.Check(m.Cfg.Model, m.Tokenizer, asked, o); err != nil {
 		return err
 	}
-	if err := f.exactness(env.ErrOut, m); err != nil {
-		return err
+	if err := m.CheckExact(); err != nil && !o.Fast {
+		fmt.Fprintf(env.ErrOut, "note: texts are not those of training to the last bit: %v\n", err)
 	}
-	o.LogProbs = f.logProbs != "" || f.check
-	w := f.writer(env.Out, prompts)
+	o.LogProbs = f.logProbs != ""
+	w := &textWriter{out: env.Out, prompts: prompts, json: f.json}
 	observer := w.observer()
 	var texts []generate.Text
 	var timing generate.Timing
@@ -116,9 +112,6 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 		if err := writeLogProbs(f.logProbs, texts, m.Cfg.Model.TopK); err != nil {
 			return cli.Fail(fmt.Errorf("--logprobs: %w", err), cli.ExitFailed)
 		}
-	}
-	if f.check {
-		return checkLogProbs(ctx, env.ErrOut, m, asked, texts)
 	}
 	return nil
 }
@@ -145,6 +138,29 @@ func (f *generateFlags) readPrompts() ([]string, error) {
 	return prompts, nil
 }
 
+// writeLogProbs writes a line per sampled token.
+func writeLogProbs(path string, texts []generate.Text, topK int) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	buffer := bufio.NewWriter(file)
+	encoder := json.NewEncoder(buffer)
+	for _, t := range texts {
+		for i, s := range t.Sampled {
+			err = errors.Join(err, encoder.Encode(struct {
+				Index    int       `json:"index"`    // of the prompt
+				Position int       `json:"position"` // of the token in the text, with its prompt
+				Token    int32     `json:"token"`
+				LogProb  float64   `json:"logprob"`
+				Experts  [][]int32 `json:"experts"` // of the token before it: [layers][topK]
+			}{t.Index, t.PromptTokens + i, s.ID, s.LogProb, slices.Collect(slices.Chunk(s.Experts, topK))}))
+		}
+	}
+	return errors.Join(err, buffer.Flush())
+}
+
 // outcome reports why texts ended early, and returns an error if something went wrong.
 func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o generate.Options, model moe.Config) error {
 	count := map[generate.Reason]int{}
@@ -168,30 +184,28 @@ func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o gener
 	return nil
 }
 
-// textWriter prints texts as they are generated.
-type textWriter interface {
-	observer() generate.Observer // called once
-	end(errOut io.Writer, t generate.Timing)
-}
-
-func (f *generateFlags) writer(out io.Writer, prompts []string) textWriter {
-	if f.json {
-		return jsonTexts{out, prompts}
-	}
-	return &plainTexts{out: out, prompts: prompts}
-}
-
-// plainTexts prints for people: a single text piece by piece, several texts one after the other.
-type plainTexts struct {
+// textWriter prints texts as they are generated: for people, a single text piece by piece and
+// several one after the other; or as JSON lines.
+type textWriter struct {
 	out     io.Writer
 	prompts []string
+	json    bool
 	open    bool // the last line is not terminated yet
 }
 
-func (w *plainTexts) observer() generate.Observer {
-	if len(w.prompts) > 1 {
+// observer is called once.
+func (w *textWriter) observer() generate.Observer {
+	switch {
+	case w.json:
 		return generate.Observer{Text: func(t generate.Text) {
-			fmt.Fprintf(w.out, "== %d: %s\n", t.Index+1, firstWords(w.prompts[t.Index]))
+			w.event(map[string]any{
+				"event": "text", "index": t.Index, "prompt": w.prompts[t.Index], "prompt_tokens": t.PromptTokens,
+				"text": t.Text, "tokens": t.Tokens, "reason": t.Reason,
+			})
+		}}
+	case len(w.prompts) > 1:
+		return generate.Observer{Text: func(t generate.Text) {
+			fmt.Fprintf(w.out, "== %d: %.60q\n", t.Index+1, w.prompts[t.Index])
 			w.print(w.prompts[t.Index] + t.Text + "\n")
 		}}
 	}
@@ -200,12 +214,30 @@ func (w *plainTexts) observer() generate.Observer {
 }
 
 // print writes text without control characters, since the model may generate any byte.
-func (w *plainTexts) print(text string) {
+func (w *textWriter) print(text string) {
 	io.WriteString(w.out, report.Printable(text))
 	w.open = w.open && text == "" || text != "" && !strings.HasSuffix(text, "\n")
 }
 
-func (w *plainTexts) end(errOut io.Writer, t generate.Timing) {
+// event writes a JSON line. Bytes that are not valid UTF-8 become U+FFFD in the text; the tokens
+// are exact.
+func (w *textWriter) event(event map[string]any) {
+	line, err := json.Marshal(event)
+	if err != nil {
+		panic(fmt.Sprintf("launcher: a text as JSON: %v", err))
+	}
+	fmt.Fprintf(w.out, "%s\n", line)
+}
+
+// end prints the times.
+func (w *textWriter) end(errOut io.Writer, t generate.Timing) {
+	if w.json {
+		w.event(map[string]any{
+			"event": "done", "prefill_tokens": t.Prefill.Tokens, "prefill_s": t.Prefill.Time.Seconds(), "prefill_tps": t.Prefill.PerSecond(),
+			"decode_tokens": t.Decode.Tokens, "decode_s": t.Decode.Time.Seconds(), "decode_tps": t.Decode.PerSecond(),
+		})
+		return
+	}
 	if w.open {
 		fmt.Fprintln(w.out)
 	}
@@ -217,44 +249,4 @@ func (w *plainTexts) end(errOut io.Writer, t generate.Timing) {
 		line += "; " + speed("decode", t.Decode)
 	}
 	fmt.Fprintln(errOut, line)
-}
-
-// firstWords returns the beginning of a prompt, quoted.
-func firstWords(prompt string) string {
-	const most = 60
-	if utf8.RuneCountInString(prompt) <= most {
-		return strconv.Quote(prompt)
-	}
-	return strconv.Quote(string([]rune(prompt)[:most])) + "..."
-}
-
-// jsonTexts prints for programs. Bytes that are not valid UTF-8 become U+FFFD in the text; the
-// tokens are exact.
-type jsonTexts struct {
-	out     io.Writer
-	prompts []string
-}
-
-func (w jsonTexts) observer() generate.Observer {
-	return generate.Observer{Text: func(t generate.Text) {
-		w.print(map[string]any{
-			"event": "text", "index": t.Index, "prompt": w.prompts[t.Index], "prompt_tokens": t.PromptTokens,
-			"text": t.Text, "tokens": t.Tokens, "reason": t.Reason,
-		})
-	}}
-}
-
-func (w jsonTexts) print(event map[string]any) {
-	line, err := json.Marshal(event)
-	if err != nil {
-		panic(fmt.Sprintf("launcher: a text as JSON: %v", err))
-	}
-	fmt.Fprintf(w.out, "%s\n", line)
-}
-
-func (w jsonTexts) end(_ io.Writer, t generate.Timing) {
-	w.print(map[string]any{
-		"event": "done", "prefill_tokens": t.Prefill.Tokens, "prefill_s": t.Prefill.Time.Seconds(), "prefill_tps": t.Prefill.PerSecond(),
-		"decode_tokens": t.Decode.Tokens, "decode_s": t.Decode.Time.Seconds(), "decode_tps": t.Decode.PerSecond(),
-	})
 }

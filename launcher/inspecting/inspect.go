@@ -18,6 +18,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/launcher/cli"
+	"spmoe/launcher/recipefile"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/system"
@@ -27,56 +28,92 @@ import (
 
 // inspectFlags are the flags of inspect outside the configuration.
 type inspectFlags struct {
-	ranks  int
-	config string
-	json   bool
-	html   bool
-	out    string // of html
-	given  *[]cli.Assignment
+	ranks, hosts       int
+	config, recipe     string
+	json, html, verify bool
+	layouts, schedule  bool
+	given              *[]cli.Assignment
+	names              func() []string // the flags on the command line
 }
 
 // DefineInspect defines the flags of inspect.
 func DefineInspect(fs *flag.FlagSet) cli.Action {
 	f := &inspectFlags{}
-	running.DefineRankCount(fs, &f.ranks, 1)
-	fs.BoolVar(&f.html, "html", false, "write report.html in the folder of each run, and one page of all runs above the first if there are several")
-	fs.StringVar(&f.out, "out", "", "with --html, write the page of several runs to `FILE`")
-	f.define(fs, sizeFlags)
+	running.DefineRankCount(fs, &f.ranks, 0)
+	fs.Lookup("np").Usage = "(ranks) `N` ranks of the model; 0: those of the newest checkpoint of a run, or 1"
+	fs.StringVar(&f.config, "config", "", "(run) `FILE` read the configuration from the TOML file FILE; flags override it")
+	fs.BoolVar(&f.layouts, "layouts", false, "list the layouts of -np ranks, with the memory and the traffic of each; --pp, --cp, --tp and --ep choose some")
+	fs.IntVar(&f.hosts, "hosts", 1, "`N` hosts of --layouts, with equal numbers of ranks")
+	fs.BoolVar(&f.schedule, "schedule", false, "with --pp, list what each rank of the pipeline does")
+	fs.BoolVar(&f.html, "html", false, "write report.html of each run again, and one page of several runs")
+	fs.BoolVar(&f.verify, "verify", false, "read every byte of a checkpoint, or of all checkpoints of a run")
+	fs.StringVar(&f.recipe, "recipe", "", "`NAME` print a built-in recipe as a file, a start for --set recipe=FILE")
+	fs.BoolVar(&f.json, "json", false, "print JSON; one layout per line")
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	f.given = cli.Bind(all, cli.TrainDefaults)
+	cli.SelectFlags(fs, all, []string{
+		"flavor", "seq", "batch", "micro-batch", "chain-passes", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "fsdp", "cp", "tp", "ep",
+		"pp", "pp-schedule", "pp-stages-per-rank", "pp-microbatches", "pp-overlap", "ep-dispatch", "ep-combine-backward", "save-every", "save-async",
+		"optimizer.name", "optimizer.moments", "model.", "sum", "nvfp4.", "mxfp4.", "fp8.", "mx.",
+	})
+	f.names = func() (names []string) {
+		fs.Visit(func(g *flag.Flag) { names = append(names, g.Name) })
+		return names
+	}
 	return f.run
 }
 
-// define defines all flags but the number of ranks. names are those of the configuration outside
-// the model section.
-func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
-	fs.StringVar(&f.config, "config", "", "(run) `FILE` read the configuration from the TOML file FILE; flags override it")
-	fs.BoolVar(&f.json, "json", false, "print JSON")
-	all := flag.NewFlagSet("", flag.ContinueOnError)
-	f.given = cli.Bind(all, cli.TrainDefaults)
-	cli.SelectFlags(fs, all, append(names, "model."))
-}
+// modes are the flags of which inspect takes one. The first two take no other flag.
+var modes = []string{"html", "verify", "layouts", "schedule", "recipe"}
 
-// sizeFlags are the flags outside the model section that sizes depend on.
-var sizeFlags = []string{
-	"seq", "batch", "micro-batch", "chain-passes", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "cp", "tp", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "save-every",
-	"save-async", "optimizer.name", "optimizer.moments",
-}
-
-// stageSizeFlags are sizeFlags without those that a command has as lists.
-var stageSizeFlags = slices.DeleteFunc(slices.Clone(sizeFlags), func(name string) bool { return name == "pp" || name == "cp" || name == "tp" })
-
-func (f *inspectFlags) run(_ context.Context, env cli.Env) error {
-	if f.html {
-		return writePages(env.Args, f.out, env)
+// oneMode refuses flags that the chosen mode would ignore.
+func (f *inspectFlags) oneMode() error {
+	names, mode := f.names(), ""
+	for _, name := range names {
+		switch {
+		case !slices.Contains(modes, name):
+		case mode != "":
+			return fmt.Errorf("--%s and --%s were given: inspect does one of them at a time", mode, name)
+		default:
+			mode = name
+		}
 	}
-	if f.out != "" {
-		return errors.New("--out is the page of several runs: add --html, or leave it out")
+	for _, name := range names {
+		if slices.Contains(modes[:2], mode) && name != mode || name == "hosts" && mode != "layouts" {
+			return fmt.Errorf("--%s has no meaning for inspect%s: leave it out", name, strings.TrimSuffix(" --"+mode, " --"))
+		}
+	}
+	return nil
+}
+
+func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
+	if err := f.oneMode(); err != nil {
+		return err
+	}
+	switch {
+	case f.html:
+		return writePages(env.Args, env)
+	case f.verify:
+		return verifyCheckpoints(ctx, env.Out, env.Args)
+	}
+	if f.ranks == 0 {
+		f.ranks = savedRanks(env.Args)
 	}
 	cfg, err := f.configure(env.Args)
 	if err != nil {
 		return err
 	}
+	if f.recipe != "" {
+		return f.printRecipe(env.Out, cfg)
+	}
 	if err := f.check(cfg); err != nil {
 		return err
+	}
+	if f.layouts {
+		return f.listLayouts(env, cfg)
+	}
+	if f.schedule && !cfg.Pipelined() {
+		return errors.New("--schedule lists what the ranks of a pipeline do: give their number, as in --pp 4")
 	}
 	layout, err := cfg.Layout(f.ranks)
 	if err != nil {
@@ -87,7 +124,7 @@ func (f *inspectFlags) run(_ context.Context, env cli.Env) error {
 			return fmt.Errorf("-np %d: %s", f.ranks, strings.TrimPrefix(err.Error(), "ep: "))
 		}
 	}
-	if cfg.PP > 1 {
+	if cfg.Pipelined() {
 		if _, _, err := cfg.Pipeline(f.ranks); err != nil {
 			return err
 		}
@@ -98,7 +135,29 @@ func (f *inspectFlags) run(_ context.Context, env cli.Env) error {
 		return encoder.Encode(newSizes(cfg, f.ranks))
 	}
 	printSizes(env.Out, cfg, f.ranks)
+	if cfg.Pipelined() {
+		if err := printPipeline(env.Out, cfg, f.ranks, f.schedule); err != nil {
+			return err
+		}
+	}
+	if len(env.Args) == 1 && !slices.Contains(cli.Flavors(), env.Args[0]) {
+		return listCheckpoints(env.Out, env.Args[0])
+	}
 	return nil
+}
+
+// printRecipe prints a built-in low-precision recipe, varied by keys, as a file for the key recipe.
+func (f *inspectFlags) printRecipe(out io.Writer, cfg config.Config) error {
+	cfg.Precision = f.recipe
+	p, err := cfg.Recipe()
+	if err != nil {
+		return err
+	}
+	if !p.Quantizes() {
+		return fmt.Errorf("%s quantizes nothing: name another recipe, such as nvfp4", p.Name)
+	}
+	_, err = fmt.Fprint(out, recipefile.Text(p))
+	return err
 }
 
 // configure finds the configuration to inspect: that of a flavor or of a folder.
@@ -153,7 +212,7 @@ func (f *inspectFlags) check(cfg config.Config) error {
 func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
 	n, memory, machine := cfg.Model.Count(), estimate.Memory(cfg, ranks), system.ReadMemory()
 	flops, each := cfg.Model.FLOPsPerToken(cfg.Seq), estimate.BytesPerParameter(cfg, ranks)
-	for _, line := range append(newTrainingSizes(cfg).lines(cfg),
+	for _, line := range append(describeTraining(cfg),
 		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
 		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
 		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s, process %s)", report.Plural(ranks, "rank"),

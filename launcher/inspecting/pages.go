@@ -3,21 +3,17 @@ package inspecting
 // inspect --html: the pages of runs, written from their records, and one page of several runs.
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"syscall"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/report/page"
 	"spmoe/launcher/running"
 )
 
-// writePages writes the page of each run again, and a page of all runs if there are several: next
-// to the folder of the first one, unless out is the path of a file.
-func writePages(folders []string, out string, env cli.Env) error {
+// writePages writes the page of each run again, and a page of all runs above the first if there are
+// several.
+func writePages(folders []string, env cli.Env) error {
 	if len(folders) == 0 {
 		run, err := running.NewestRun("give its folder, as in launcher inspect RUN --html")
 		if err != nil {
@@ -35,12 +31,10 @@ func writePages(folders []string, out string, env cli.Env) error {
 		}
 		fmt.Fprintf(env.Out, "%s\n", filepath.Join(r.Folder, page.File))
 	}
-	if out == "" && len(list) == 1 {
+	if len(list) == 1 {
 		return nil
 	}
-	if out == "" {
-		out = filepath.Join(filepath.Dir(filepath.Clean(list[0].Folder)), page.File)
-	}
+	out := filepath.Join(filepath.Dir(filepath.Clean(list[0].Folder)), page.File)
 	if err := page.WriteRuns(out, list); err != nil {
 		return cli.Fail(err, cli.ExitFailed)
 	}
@@ -49,19 +43,17 @@ func writePages(folders []string, out string, env cli.Env) error {
 }
 
 // readRuns reads the runs in some folders. Of several paths, such as runs/*, it leaves out those
-// that exist and are no runs.
+// that are no runs.
 func readRuns(paths []string, env cli.Env) (list []page.Run, err error) {
 	for _, path := range paths {
 		r, err := page.ReadRun(path)
-		if err == nil {
+		switch {
+		case err == nil:
 			list = append(list, r)
-			continue
-		}
-		if _, missing := os.Stat(path); missing != nil || len(paths) == 1 || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		case len(paths) == 1:
 			return nil, err
-		}
-		if filepath.Base(path) != page.File { // the page of an earlier call
-			fmt.Fprintf(env.ErrOut, "launcher: %s is left out: it is not the folder of a run\n", path)
+		case filepath.Base(path) != page.File: // the page of an earlier call
+			fmt.Fprintf(env.ErrOut, "launcher: %s is left out: %v\n", path, err)
 		}
 	}
 	if len(list) == 0 {

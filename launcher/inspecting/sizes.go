@@ -11,13 +11,12 @@ import (
 
 // Sizes is the JSON output of inspect: counts of parameters, bytes and FLOPs.
 type Sizes struct {
-	Flavor     string        `json:"flavor"`
-	Precision  string        `json:"precision"`
-	Ranks      int           `json:"ranks"`
-	Batch      int           `json:"batch"`
-	Seq        int           `json:"seq"`
-	PassTokens int           `json:"pass_tokens"` // per rank
-	Training   trainingSizes `json:"training"`
+	Flavor     string `json:"flavor"`
+	Precision  string `json:"precision"`
+	Ranks      int    `json:"ranks"`
+	Batch      int    `json:"batch"`
+	Seq        int    `json:"seq"`
+	PassTokens int    `json:"pass_tokens"` // per rank
 	// Model is the configuration under the names of Hugging Face's config.json.
 	Model      json.RawMessage `json:"model"`
 	Parameters moe.Counts      `json:"parameters"`
@@ -38,10 +37,8 @@ type MemorySizes struct {
 }
 
 type cacheSizes struct {
-	CompressedElements int64 `json:"compressed_elements"`
-	ExpandedElements   int64 `json:"expanded_elements"`
-	CompressedBytes    int64 `json:"compressed_bytes"`
-	ExpandedBytes      int64 `json:"expanded_bytes"`
+	CompressedBytes int64 `json:"compressed_bytes"`
+	ExpandedBytes   int64 `json:"expanded_bytes"`
 }
 
 // PartSizes are the sizes of one component. FLOPs and bytes are per token.
@@ -61,7 +58,7 @@ func newSizes(cfg config.Config, ranks int) Sizes {
 	s := Sizes{
 		Flavor: cfg.Flavor, Precision: cfg.Precision, Ranks: ranks,
 		Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: estimate.PassTokens(cfg, ranks),
-		Training: newTrainingSizes(cfg), Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq),
+		Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq),
 		Memory: MemorySizes{
 			memory,
 			memory.Total(),
@@ -77,7 +74,7 @@ func newSizes(cfg config.Config, ranks int) Sizes {
 	}
 	s.Model, _ = cfg.Model.MarshalHF() // fails only for numbers that JSON lacks, which Validate refuses
 	compressed, expanded := cfg.Model.KVCache()
-	s.Cache = cacheSizes{compressed, expanded, size * compressed, size * expanded}
+	s.Cache = cacheSizes{size * compressed, size * expanded}
 	return s
 }
 

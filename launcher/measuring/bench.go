@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"regexp"
-	"slices"
 
 	"spmoe/bench"
 	"spmoe/launcher/cli"
@@ -22,12 +21,11 @@ import (
 
 // benchFlags are the flags of bench. Each subcommand defines those that it reads.
 type benchFlags struct {
-	quick      bool
-	match      string
-	json       string
-	ranks      running.RankFlags
-	interleave bool
-	given      *[]cli.Assignment
+	quick bool
+	match string
+	json  string
+	ranks running.RankFlags
+	given *[]cli.Assignment
 }
 
 // define defines the named flags.
@@ -36,7 +34,6 @@ func (f *benchFlags) define(fs *flag.FlagSet, names []string) {
 	all.BoolVar(&f.quick, "quick", false, "measure fewer shapes and rounds, in less than 40 seconds")
 	all.StringVar(&f.match, "match", "", "`REGEXP` measure only what matches in \"name shape\"")
 	all.StringVar(&f.json, "json", "", "`FILE` write the results to FILE as JSON lines; -: to standard output, without the table")
-	all.BoolVar(&f.interleave, "interleave", false, "alternate the precisions step by step with all models in memory, so that a slow machine slows all of them")
 	f.ranks.Define(all)
 	f.given = cli.Bind(all, BenchDefaults)
 	all.Lookup("precision").Usage = "`LIST` precisions to compare, the baseline first"
@@ -52,9 +49,11 @@ func BenchCommands() []cli.Command {
 			return cli.NoArguments(func(ctx context.Context, env cli.Env) error { return run(f, ctx, env) })
 		}}
 	}
-	model := []string{"flavor", "model.", "seq", "batch"}
-	step := []string{"precision", "micro-batch", "chain-passes", "recompute", "dp-replicate", "dp-shard", "cp", "tp", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "sum", "nvfp4.", "mxfp4.", "fp8.", "mx.",
-		"optimizer.", "guard.", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask"}
+	train := []string{
+		"np", "n", "timeout", "quick", "json", "flavor", "model.", "seq", "batch", "precision", "micro-batch", "chain-passes", "recompute", "dp-replicate", "dp-shard",
+		"cp", "tp", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-microbatches", "pp-overlap", "ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity",
+		"threads", "sum", "nvfp4.", "mxfp4.", "fp8.", "mx.", "optimizer.", "guard.", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask",
+	}
 	return []cli.Command{
 		sub("kernels", "measure one core's kernels against the peaks of the same core",
 			[]string{"quick", "match", "json"}, (*benchFlags).kernels,
@@ -62,15 +61,9 @@ func BenchCommands() []cli.Command {
 		sub("exchange", "measure the collectives and the token exchange between ranks",
 			append(running.RankFlagNames(), "quick", "match", "json"), (*benchFlags).exchange,
 			"-np 4 bench exchange", "-np 4 bench exchange --ranks process --quick"),
-		sub("link", "measure the network between hosts; start it with mpirun, mpiexec or srun",
-			[]string{"np", "n", "heap-mib", "timeout", "host-timeout", "quick", "json"}, (*benchFlags).link,
-			"bench link --json link.jsonl"),
 		sub("train", "measure training steps in several precisions, in turns",
-			slices.Concat([]string{"np", "n", "timeout", "quick", "json", "interleave"}, model, step), (*benchFlags).train,
+			train, (*benchFlags).train,
 			"-np 2 bench train --flavor small", "-np 8 bench train --flavor small --json train.jsonl"),
-		sub("ratios", "measure time ratios for project --ratios",
-			slices.Concat(running.RankFlagNames(), []string{"quick", "json"}, model), (*benchFlags).ratios,
-			"-np 8 bench ratios --flavor small --json ratios.json"),
 	}
 }
 
@@ -98,15 +91,6 @@ func (f *benchFlags) kernels(ctx context.Context, env cli.Env) (err error) {
 	}
 	if err := bench.Kernels(ctx, bench.Options{Quick: f.quick, Match: match}, yield); err != nil {
 		return cli.Fail(err, cli.ExitInterrupted)
-	}
-	for _, k := range LowerTiers() {
-		if match.MatchString(k.String()) {
-			r, err := k.Measure(ctx, f.quick)
-			if err != nil {
-				return cli.Fail(fmt.Errorf("%v: %w", k, err), cli.ExitFailed)
-			}
-			yield(r)
-		}
 	}
 	return failed
 }

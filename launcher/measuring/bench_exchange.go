@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"spmoe/bench/exchange"
 	"spmoe/collective"
@@ -37,13 +36,9 @@ func (f *benchFlags) exchange(ctx context.Context, env cli.Env) error {
 	err = f.ranks.Run(ctx, env, running.Resources{Heap: exchangeHeap}, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			if c.Rank() != 0 {
-				err := exchange.Run(c, options, func(exchange.Result) {})
-				if err == nil {
-					_, err = exchange.Waits(c)
-				}
-				return err
+				return exchange.Run(c, options, func(exchange.Result) {})
 			}
-			fmt.Fprintf(table, "%d ranks, %s, on %d cores of %s; medians of the slowest rank\n", c.Size(), rankKind(c), world.Cores(), cpu.Model())
+			fmt.Fprintf(table, "%d ranks (--ranks %s) on %d cores of %s; medians of the slowest rank\n", c.Size(), f.ranks.Kind, world.Cores(), cpu.Model())
 			fmt.Fprintf(table, "%-36s %11s %11s %11s %9s %9s %7s %6s\n", "operation", "bytes", "time", "quartiles", "algbw", "busbw", "share", "wrong")
 			wrong, failed := 0, error(nil)
 			if err := exchange.Run(c, options, func(r exchange.Result) {
@@ -55,11 +50,6 @@ func (f *benchFlags) exchange(ctx context.Context, env cli.Env) error {
 			}
 			fmt.Fprintf(table, "algbw, busbw: GB/s as nccl-tests defines them; share: of the rate at which all ranks together copy memory\n")
 			fmt.Fprintf(table, "# out of bounds values: %d\n", wrong)
-			waits, err := exchange.Waits(c)
-			if err != nil {
-				return err
-			}
-			printWaits(table, waits)
 			if wrong > 0 {
 				return errors.New("the exchange gave wrong results")
 			}
@@ -73,34 +63,10 @@ func (f *benchFlags) exchange(ctx context.Context, env cli.Env) error {
 	return errors.Join(err, done())
 }
 
-// rankKind returns the kind of the ranks, as a plural noun.
-func rankKind(c *collective.Comm) string {
-	if c.Shared() {
-		return "processes"
-	}
-	return "goroutines"
-}
-
 func printExchange(w io.Writer, r exchange.Result) {
 	if r.Unit != "us" {
 		fmt.Fprintf(w, "%-36s %11s %9.2f %s\n", r.Name, "", r.Value, r.Unit)
 		return
 	}
 	fmt.Fprintf(w, "%-36s %11d %8.1f us %5.0f-%5.0f %9.2f %9.2f %6.1f%% %6d\n", r.Name, r.Bytes, r.Value, r.Quartiles[0], r.Quartiles[1], r.AlgBW, r.BusBW, 100*r.Share, r.Wrong)
-}
-
-// printWaits prints how long each rank has waited for each other rank, in milliseconds. Rows wait
-// for columns.
-func printWaits(w io.Writer, waits [][]time.Duration) {
-	fmt.Fprintf(w, "# ms that each rank (row) waited for each other rank (column):\n#     ")
-	for r := range waits {
-		fmt.Fprintf(w, "%8d", r)
-	}
-	for r, row := range waits {
-		fmt.Fprintf(w, "\n# %4d", r)
-		for _, wait := range row {
-			fmt.Fprintf(w, "%8.1f", 1e3*wait.Seconds())
-		}
-	}
-	fmt.Fprintln(w)
 }

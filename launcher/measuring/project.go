@@ -8,12 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"spmoe/bench/projection"
-	"spmoe/bench/ratios"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/system"
 )
@@ -22,9 +19,7 @@ import (
 type projectFlags struct {
 	run      projection.Run
 	hardware string
-	ratios   string
 	json     bool
-	out      string
 	set      *flag.FlagSet
 }
 
@@ -35,10 +30,10 @@ func (f *projectFlags) define(fs *flag.FlagSet, names ...string) {
 	or := func(list []string) string { return strings.Join(list, ", ") }
 	all.StringVar(&r.Model, "model", r.Model, "`NAME` built-in or published model, or the path of a Hugging Face config.json")
 	all.IntVar(&r.Layers, "layers", 0, "`N` transformer layers; 0: the model's")
-	all.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` GPU: "+or(projection.GPUs()))
+	all.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` kind of GPU: "+or(projection.GPUs()))
 	all.StringVar(&f.hardware, "hardware", "", "`FILE` describe another GPU by FILE, in the form of an entry of bench/projection/data/gpus.json")
 	all.IntVar(&r.GPUs, "gpus", r.GPUs, "`N` number of GPUs")
-	all.StringVar(&r.Precision, "precision", r.Precision, "`NAME` recipe: bf16, mxfp8-experts (grouped GEMMs), mxfp8 or nvfp4 (all linears) or fp8 (on Hopper)")
+	all.StringVar(&r.Precision, "precision", r.Precision, "`NAME` number formats: bf16, mxfp8-experts (grouped GEMMs), mxfp8 or nvfp4 (all linears) or fp8 (on Hopper)")
 	all.IntVar(&r.Seq, "seq", r.Seq, "`N` tokens per sequence")
 	all.IntVar(&r.Batch, "batch", r.Batch, "`N` sequences per optimizer step over all GPUs")
 	all.IntVar(&r.MicroBatch, "micro-batch", r.MicroBatch, "`N` sequences per forward and backward pass")
@@ -50,13 +45,13 @@ func (f *projectFlags) define(fs *flag.FlagSet, names ...string) {
 	all.IntVar(&r.EP, "ep", r.EP, "`N` expert-parallel degree, in GPUs")
 	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective, titan_op "+
 		"(TorchTitan's selective checkpointing of operations), full, or modules joined by +: "+or(projection.Modules()))
-	all.StringVar(&r.Software, "software", r.Software, "`KIND` megatron (Megatron-Core, TransformerEngine), pytorch (fused permutation: AutoModel, later TorchTitan) or torchtitan (up to March 2026)")
-	all.StringVar(&r.Exchange, "exchange", r.Exchange, "`KIND` standard (all copies of a token) or dedup (one per rank and node: DeepEP, HybridEP)")
+	all.StringVar(&r.Software, "software", r.Software, "`KIND` software of the run: megatron (Megatron-Core, TransformerEngine), pytorch (fused permutation: AutoModel, later TorchTitan) or torchtitan (up to March 2026)")
+	all.StringVar(&r.Exchange, "exchange", r.Exchange, "`KIND` exchange of tokens: standard (all copies of a token) or dedup (one per rank and node: DeepEP, HybridEP)")
 	all.BoolVar(&r.Overlap, "overlap", false, "hide the exchange behind computation")
 	all.StringVar(&r.Graphs, "graphs", "", "`KIND` CUDA graphs: none, partial (attention and router) or full; empty: none")
 	all.BoolVar(&r.FSDP, "fsdp", true, "shard weights instead of a pipeline; without the flag: pytorch does")
 	all.Float64Var(&r.Untuned, "untuned", 0, "`SHARE` share of the framework's optimizations that are off, 0 to 1")
-	all.StringVar(&r.Routing, "routing", r.Routing, "`MODE` routing: round_robin (forced balance), uniform (random), natural (with --imbalance) or measured (from --ratios)")
+	all.StringVar(&r.Routing, "routing", r.Routing, "`MODE` choices of the router: round_robin (forced balance), uniform (random) or natural (with --imbalance)")
 	all.Float64Var(&r.Imbalance, "imbalance", 0, "`RATIO` most loaded rank over the mean, with --routing natural")
 	all.BoolVar(&r.Deterministic, "deterministic", false, "deterministic kernels on the GPU")
 	all.IntVar(&r.Duplicate, "duplicate", 1, "`N` GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens")
@@ -64,9 +59,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names ...string) {
 	all.IntVar(&r.GroupLimit, "group-limit", 0, "`N` expert groups that a token may visit; 0: the model's")
 	all.Float64Var(&r.NIC, "nic", 0, "`GB/S` bandwidth of a GPU's network card, each way; 0: the GPU's")
 	all.IntVar(&r.NVLinkDomain, "nvlink-domain", 0, "`N` GPUs per NVLink domain; 0: the GPU's")
-	all.StringVar(&f.ratios, "ratios", "", "`FILE` ratios from train --record-ratios or bench ratios; several files with commas, the first with the routing")
 	all.BoolVar(&f.json, "json", false, "print JSON")
-	all.StringVar(&f.out, "out", "", "`FOLDER` write a page and all numbers to FOLDER")
 	if len(names) == 0 {
 		all.VisitAll(func(one *flag.Flag) { names = append(names, one.Name) })
 	}
@@ -81,11 +74,10 @@ func defineProjection(fs *flag.FlagSet, explain bool) cli.Action {
 	f := &projectFlags{}
 	f.define(fs)
 	return cli.NoArguments(func(_ context.Context, env cli.Env) error {
-		file, err := f.complete()
-		if err != nil {
+		if err := f.complete(); err != nil {
 			return err
 		}
-		return f.project(env, file, explain)
+		return f.project(env, explain)
 	})
 }
 
@@ -105,44 +97,22 @@ func ProjectCommands() []cli.Command {
 	}
 }
 
-// complete completes the run that the flags describe and reads the files that they name. file is
-// nil without --ratios.
-func (f *projectFlags) complete() (file *ratios.File, err error) {
+// complete completes the run that the flags describe from the files that they name.
+func (f *projectFlags) complete() error {
 	if err := f.readModel(); err != nil {
-		return nil, err
+		return err
 	}
 	f.adapt()
-	if f.hardware != "" {
-		text, err := system.ReadFile(f.hardware, 1<<20)
-		if err != nil {
-			return nil, fmt.Errorf("--hardware: %w", err)
-		}
-		h, err := projection.ParseHardware(f.hardware, text)
-		if err != nil {
-			return nil, err
-		}
-		f.run.Hardware, f.run.GPU = &h, h.Name
+	if f.hardware == "" {
+		return nil
 	}
-	if f.ratios == "" {
-		return nil, nil
+	text, err := system.ReadFile(f.hardware, 1<<20)
+	if err != nil {
+		return fmt.Errorf("--hardware: %w", err)
 	}
-	var read ratios.File
-	for i, path := range strings.Split(f.ratios, ",") {
-		more, err := OpenRatios(path)
-		if err != nil {
-			return nil, fmt.Errorf("--ratios: %w", err)
-		}
-		if i == 0 {
-			read = more
-		}
-		read.Fill(more)
-	}
-	if f.run.Routing == projection.FromRun {
-		if f.run.Ratios, err = projection.FromRatios(read, f.run.EP); err != nil {
-			return nil, fmt.Errorf("--ratios %s: %w", f.ratios, err)
-		}
-	}
-	return &read, nil
+	h, err := projection.ParseHardware(f.hardware, text)
+	f.run.Hardware, f.run.GPU = &h, h.Name
+	return err
 }
 
 // readModel reads the model that --model names as a file.
@@ -193,23 +163,37 @@ func gcd(a, b int) int {
 	return max(a, 1)
 }
 
-// project prints the projection of the run next to published rows.
-func (f *projectFlags) project(env cli.Env, file *ratios.File, explain bool) error {
-	r, err := f.compute(file)
-	if err != nil {
+// projected is the result of a projection.
+type projected struct {
+	Budget    projection.Budget
+	Published []publishedRun // that resemble it
+}
+
+// publishedRun is a published run and what the formula gives for it.
+type publishedRun struct {
+	ID, Framework        string
+	Published, Projected float64 // tokens/s per GPU
+	Low, High            float64
+}
+
+// project prints the projection of the run next to published rows that resemble it.
+func (f *projectFlags) project(env cli.Env, explain bool) (err error) {
+	var r projected
+	if r.Budget, err = projection.Project(f.run); err != nil {
 		return err
+	}
+	const shown = 8
+	for _, row := range projection.Beside(f.run, shown) {
+		b, err := projection.Project(row.Run)
+		if err != nil {
+			return fmt.Errorf("published run %s: %w", row.ID, err)
+		}
+		r.Published = append(r.Published, publishedRun{row.ID, row.Framework, row.Published, b.Tokens, b.Low, b.High})
 	}
 	if f.json {
 		return printJSON(env.Out, r)
 	}
 	printBudget(env.Out, r, explain)
-	if f.out == "" {
-		return nil
-	}
-	if err := r.Write(f.out); err != nil {
-		return cli.Fail(err, cli.ExitFailed)
-	}
-	fmt.Fprintf(env.Out, "page: %s\n", filepath.Join(f.out, "projection.html"))
 	return nil
 }
 
@@ -217,55 +201,4 @@ func printJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", " ")
 	return encoder.Encode(v)
-}
-
-// compute projects the run and the published runs that resemble it. file may be nil.
-func (f *projectFlags) compute(file *ratios.File) (r Projection, err error) {
-	if r.Budget, err = projection.Project(f.run); err != nil {
-		return r, err
-	}
-	const shown = 8
-	for _, row := range projection.Beside(f.run, shown) {
-		b, err := projection.Project(row.Run)
-		if err != nil {
-			return r, fmt.Errorf("published run %s: %w", row.ID, err)
-		}
-		r.Published = append(r.Published, PublishedRun{ID: row.ID, Framework: row.Framework, Published: row.Published, Projected: b.Tokens, Low: b.Low, High: b.High})
-	}
-	if file == nil {
-		return r, nil
-	}
-	r.Notes = ratioNotes(*file)
-	if routed := f.run.Ratios; routed != nil {
-		m, err := projection.ModelByName(f.run.Model, f.run.MTP)
-		if err != nil {
-			return r, err
-		}
-		measured := fmt.Sprintf("measured routing: fullest rank %.3f times the mean, %.3f times the distinct ranks of uniform routing (%s)",
-			routed.RankImbalance, routed.DistinctOverUniform, routed.Origin)
-		r.Notes = slices.Insert(r.Notes, 0, measured)
-		if why := projection.Mismatch(*file, m); why != "" {
-			r.Notes = slices.Insert(r.Notes, 1, why)
-		}
-	}
-	return r, nil
-}
-
-// ratioNotes says what a file of ratios tells, and which parts do not transfer to a GPU.
-func ratioNotes(file ratios.File) (notes []string) {
-	if d := file.Density; d.Causal > 0 {
-		notes = append(notes, fmt.Sprintf("measured and transferable: groups padded to 32 rows have %.1f %% more, to 128 %.1f %%; a document mask leaves %.2f of this text's causal scores",
-			100*file.Padding.To32, 100*file.Padding.To128, d.Document/d.Causal))
-	}
-	if standard, dedup := file.Traffic.Bytes(); dedup > 0 {
-		notes = append(notes, fmt.Sprintf("measured and transferable: %.2f times the bytes without de-duplication, on %d ranks", float64(standard)/float64(dedup), file.Ranks))
-	}
-	for _, p := range file.Products {
-		notes = append(notes, fmt.Sprintf("CPU fact, not used: on %s MXFP8 takes %.2f of BF16's time for %s %s", file.Machine.CPU, p.Time, p.Name, p.Shape))
-	}
-	for _, x := range file.Exchange {
-		notes = append(notes, fmt.Sprintf("CPU fact, not used: on %s the one-sided exchange takes %.2f of the standard one's time for %d x %d, top-%d, %d ranks",
-			file.Machine.CPU, x.Time, x.Tokens, x.Hidden, x.TopK, x.Ranks))
-	}
-	return notes
 }

@@ -10,7 +10,7 @@ import (
 	"spmoe/launcher/cli"
 )
 
-func printBudget(w io.Writer, r Projection, explain bool) {
+func printBudget(w io.Writer, r projected, explain bool) {
 	b, run := r.Budget, r.Budget.Run
 	fmt.Fprintf(w, "%s on %d %s, %s, %s, %s exchange: seq %d, batch %d, micro-batch %d, TP %d, PP %d x %d, EP %d, recompute %s, routing %s\n",
 		run.Model, run.GPUs, run.GPU, run.Precision, run.Software, run.Exchange, run.Seq, run.Batch, run.MicroBatch, run.TP, run.PP, run.VP, run.EP, run.Recompute, run.Routing)
@@ -41,9 +41,6 @@ func printBudget(w io.Writer, r Projection, explain bool) {
 	}
 	for _, p := range r.Published {
 		fmt.Fprintf(w, "  %-28s %-22s %9.0f %9.0f %+6.0f%%  %.0f to %.0f\n", p.ID, p.Framework, p.Published, p.Projected, 100*(p.Projected/p.Published-1), p.Low, p.High)
-	}
-	for _, n := range r.Notes {
-		fmt.Fprintf(w, "  %s\n", n)
 	}
 	fmt.Fprintf(w, "  %s\n  constants SHA-256 %s\n", projection.Limits(), b.Fit)
 }

@@ -70,7 +70,6 @@ type operand struct {
 	Scale         string `toml:"scale"`
 	Hadamard      int    `toml:"hadamard"`
 	NoSigns       bool   `toml:"no_signs"`
-	FourOverSix   bool   `toml:"four_over_six"`
 	ThreeQuarters bool   `toml:"three_quarters"`
 }
 
@@ -146,8 +145,7 @@ func (o operand) cast() (c mx.Cast, err error) {
 	if c.Format, err = mx.ParseFormat(o.Format); err != nil {
 		return c, err
 	}
-	c.Format.Hadamard, c.Format.NoSigns = o.Hadamard, o.NoSigns
-	c.Format.FourOverSix, c.Format.Shrink = o.FourOverSix, o.ThreeQuarters
+	c.Format.Hadamard, c.Format.NoSigns, c.Format.Shrink = o.Hadamard, o.NoSigns, o.ThreeQuarters
 	if o.Rounding != "" {
 		if c.Rounding, err = mx.ParseRounding(o.Rounding); err != nil {
 			return c, err
@@ -170,7 +168,7 @@ func Text(p moe.Precision) string {
 # rounding: nearest or stochastic. scale, of formats with powers of two: rceil, floor, ceil or even.
 # hadamard: points of the random Hadamard transform, the same for both operands of a product;
 # no_signs: the transform without random signs.
-# four_over_six: two candidates for each block scale of nvfp4. three_quarters: elements times 3/4.
+# three_quarters: elements times 3/4.
 # A product without operands is computed in BF16. sum: fp32, exact, h100 or b200.
 #
 # A group of layers may have a table of its own, after all others. The last one that selects a layer
@@ -223,9 +221,6 @@ func inWords(c mx.Cast) string {
 	}
 	if c.Format.NoSigns {
 		words = append(words, "no_signs = true")
-	}
-	if c.Format.FourOverSix {
-		words = append(words, "four_over_six = true")
 	}
 	if c.Format.Shrink {
 		words = append(words, "three_quarters = true")

@@ -12,7 +12,7 @@ import (
 // TestText: the text of each recipe describes it.
 func TestText(t *testing.T) {
 	options := moe.DefaultOptions()
-	options.NVFP4.FourOverSix, options.Sum = true, "exact"
+	options.Sum = "exact"
 	for _, want := range append(moe.Precisions(), options.Precisions()...) {
 		if !want.Quantizes() {
 			continue
@@ -70,7 +70,6 @@ func TestMistakes(t *testing.T) {
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', hadamard = 5 }\n", "a power of two"},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', no_signs = true }\n", "give its points too"},
 		{"name = 'mine'\n[linears]\nwgrad.gradient = { format = 'e2m1', hadamard = 16, no_signs = true }\nwgrad.input = { format = 'e2m1', hadamard = 16 }\n", "the same signs"},
-		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', four_over_six = true }\n", "needs a tensor scale"},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', rounding = 'up' }\n", `"up" is not a rounding`},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', scale = 'up' }\n", `"up" is not`},
 		{"name = 'mine'\n[[layers]]\n" + both, `layers number 1: select = "" selects no layers: give a kind (attention,`},

@@ -46,15 +46,6 @@ type Eval struct {
 	Averaged    Number `json:"averaged_loss,omitempty"` // of the averaged weights; 0: there are none
 	BitsPerByte Number `json:"bits_per_byte,omitempty"` // the same as Loss; 0: unknown
 	Sequences   int    `json:"sequences"`
-	Tasks       []Task `json:"tasks,omitempty"`
-}
-
-// Task is the result of a task at an evaluation.
-type Task struct {
-	Task    string            `json:"task"`
-	Form    string            `json:"form"`
-	Items   int               `json:"items"`
-	Metrics map[string]Number `json:"metrics"`
 }
 
 // Load holds the number of tokens of a step per expert of a layer.

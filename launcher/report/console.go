@@ -14,7 +14,6 @@ import (
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
-	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer/events"
 )
 
@@ -111,33 +110,9 @@ func wrap(fields []string, width int) string {
 	return text
 }
 
-// Eval prints a validation loss, and a line per task.
+// Eval prints a validation loss.
 func (c Console) Eval(e events.Eval) {
 	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte%s (%s)\n", e.Step, e.Loss, e.BitsPerByte, averaged(e.Averaged), Plural(e.Sequences, "sequence"))
-	for _, t := range e.Tasks {
-		c.printf("task %s after step %d: %s (%s)\n", Printable(t.Task), e.Step, strings.Join(metrics(t), ", "), Plural(t.Items, "item"))
-	}
-}
-
-// metrics formats the numbers of a task.
-func metrics(t tasks.Result) (all []string) {
-	for _, m := range t.Metrics {
-		all = append(all, m.Name+" "+Metric(m))
-	}
-	return all
-}
-
-// Metric formats a number of a task, with its standard error if that is known.
-func Metric(m tasks.Metric) string {
-	switch {
-	case m.Name == tasks.Perplexity && m.Value >= 1e4:
-		return Thousands(m.Value)
-	case m.Name == tasks.Perplexity:
-		return fmt.Sprintf("%.4g", m.Value)
-	case m.StdErr > 0:
-		return fmt.Sprintf("%.4f ± %.4f", m.Value, m.StdErr)
-	}
-	return fmt.Sprintf("%.4f", m.Value)
 }
 
 // Sample prints text that the model wrote.

@@ -61,16 +61,11 @@ func (j JSON) Step(s events.Step) {
 	j.print("step", f)
 }
 
-// Eval prints a validation loss, and a field per number of a task.
+// Eval prints a validation loss.
 func (j JSON) Eval(e events.Eval) {
 	f := fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences}
 	if e.Averaged != 0 {
 		f["averaged_held_out_loss"] = e.Averaged
-	}
-	for _, t := range e.Tasks {
-		for _, m := range t.Metrics {
-			f["task."+t.Task+"."+m.Name] = m.Value
-		}
 	}
 	j.print("eval", f)
 }

@@ -10,7 +10,6 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/datasets"
 	"spmoe/launcher/record"
-	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
@@ -100,19 +99,6 @@ var cases = map[string]struct {
 		func(r events.Reporter) { r.Eval(events.Eval{Step: 60, Loss: 1.5, BitsPerByte: 2.25, Sequences: 64}) },
 		"validation after step 60: loss 1.5000 nats, 2.2500 bits/byte (64 sequences)\n",
 		`{"event":"eval","held_out_bits_per_byte":2.25,"held_out_loss":1.5,"sequences":64,"step":60}`,
-	},
-	"evaluation with tasks": {
-		func(r events.Reporter) {
-			r.Eval(events.Eval{Step: 60, Loss: 1.5, BitsPerByte: 2.25, Sequences: 64, Tasks: []tasks.Result{
-				{Task: "words", Items: 41, Metrics: []tasks.Metric{{Name: "acc", Value: 0.25, StdErr: 0.125}, {Name: "perplexity", Value: 31.25}}},
-				{Task: "endings", Items: 1, Metrics: []tasks.Metric{{Name: "acc", Value: 1}}},
-			}})
-		},
-		"validation after step 60: loss 1.5000 nats, 2.2500 bits/byte (64 sequences)\n" +
-			"task words after step 60: acc 0.2500 ± 0.1250, perplexity 31.25 (41 items)\n" +
-			"task endings after step 60: acc 1.0000 (1 item)\n",
-		`{"event":"eval","held_out_bits_per_byte":2.25,"held_out_loss":1.5,"sequences":64,"step":60,` +
-			`"task.endings.acc":1,"task.words.acc":0.25,"task.words.perplexity":31.25}`,
 	},
 	"evaluation of one": {
 		func(r events.Reporter) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"spmoe/launcher/cli"
@@ -41,18 +40,13 @@ type Display struct {
 }
 
 // Open returns the display of a run, for a rank or for its launcher.
-func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) (Display, error) {
+func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) Display {
 	out := &logWriter{to: env.LeaderOnly().Out}
 	d := Display{Env: env, Log: out, Follow: func(string, int) {}, Close: func() {}}
-	if !slices.Contains(cli.FlagChoices("", "color"), f.Color) {
-		return d, fmt.Errorf("--color is %q: use auto, always or never", f.Color)
-	}
 	style := report.Style(f.Color == "always" || f.Color == "auto" && os.Getenv("NO_COLOR") == "" && isScreen(env.Out))
 	switch {
 	case f.Format == "json":
 		d.Reporter = report.JSON{W: out}
-	case f.Format != "text":
-		return d, fmt.Errorf("--log-format is %q: use text or json", f.Format)
 	case f.Plain || ranks.Tag || env.Member != nil || !isScreen(env.Out):
 		d.Reporter = report.Console{W: out, Width: max(f.Columns, system.TerminalWidth(env.Out)), Style: style}
 	default:
@@ -71,7 +65,7 @@ func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) (Display, error) {
 	if ranks.Tag && env.Member == nil {
 		d.Env.Out = out // of all ranks
 	}
-	return d, nil
+	return d
 }
 
 // Complete says that nothing is left to do of a run.
@@ -81,18 +75,8 @@ func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg config.Confi
 		fmt.Fprintf(out, "%s\n", line)
 		return
 	}
-	fmt.Fprintf(
-		out,
-		"%s is complete: %d of %s, validation loss %.4f nats; "+
-			"to train on: launcher train --resume --out %s --steps N --set schedule_steps=%d, with N above %d\n",
-		cfg.Out,
-		end.Step,
-		report.Plural(cfg.Steps, "step"),
-		float64(end.HeldOut),
-		report.Shell(cfg.Out),
-		cfg.PlannedSteps(),
-		cfg.Steps,
-	)
+	fmt.Fprintf(out, "%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N --set schedule_steps=%d, with N above %d\n",
+		cfg.Out, end.Step, report.Plural(cfg.Steps, "step"), float64(end.HeldOut), report.Shell(cfg.Out), cfg.PlannedSteps(), cfg.Steps)
 }
 
 // Next prints what to do with a run that is complete.

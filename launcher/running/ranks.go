@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"runtime/debug"
-	"strconv"
 	"time"
 
 	"spmoe/collective"
@@ -42,28 +41,8 @@ type RankFlags struct {
 
 // DefineRankCount defines --np and mpirun's -n.
 func DefineRankCount(fs *flag.FlagSet, ranks *int, initial int) {
-	*ranks = initial
-	fs.Var((*rankCount)(ranks), "np", "(ranks) `N` ranks to start; -n is short for it")
-	fs.Var(alias{(*rankCount)(ranks)}, "n", cli.Internal+"`N` short for --np")
-}
-
-// alias is a second name of a flag, which help does not list.
-type alias struct{ flag.Value }
-
-func (alias) String() string { return "" }
-
-// rankCount is a number of ranks as a flag.Value, whose errors say what it expects.
-type rankCount int
-
-func (n *rankCount) String() string { return strconv.Itoa(int(*n)) }
-
-func (n *rankCount) Set(text string) error {
-	v, err := strconv.Atoi(text)
-	if err != nil {
-		return errors.New("it must be a whole number, 1 or more")
-	}
-	*n = rankCount(v)
-	return nil
+	fs.IntVar(ranks, "np", initial, "(ranks) `N` ranks to start; -n is short for it")
+	fs.IntVar(ranks, "n", initial, cli.Internal+"`N` short for --np")
 }
 
 // Define defines the flags.
@@ -104,10 +83,6 @@ func (f *RankFlags) Check(env cli.Env) error {
 		return err
 	}
 	switch {
-	case f.Kind != "goroutine" && f.Kind != "process":
-		return fmt.Errorf("--ranks is %q: use goroutine or process", f.Kind)
-	case f.bind != "none" && f.bind != "core":
-		return fmt.Errorf("--bind-to is %q: use none or core", f.bind)
 	case f.Kind == "goroutine" && (f.bind != "none" || f.Tag || f.stacks || f.heap != 0 && env.Cluster == nil || f.spares != 0):
 		return errors.New("--bind-to, --tag-output, --get-stack-traces, --heap-mib and --spares need rank processes: add --ranks process")
 	case f.spares < 0 || f.spares > collective.MaxRanks || f.restarts < 0:

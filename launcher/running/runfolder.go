@@ -46,7 +46,7 @@ func ReadFolder(path string) (name string, text []byte, from cli.Defaults, err e
 		return name, text, cli.TrainDefaults, err
 	}
 	if _, err := os.Stat(path); err != nil {
-		return name, nil, nil, cli.Unknown("inspect: no such folder, and no flavor", path, cli.Flavors(), cli.Nearest(path, cli.Flavors()))
+		return name, nil, nil, cli.Unknown("inspect: no such folder, and no flavor", path, cli.Flavors())
 	}
 	if text, err = system.ReadFile(filepath.Join(path, "config.json"), mostConfig); err != nil {
 		return name, nil, nil, fmt.Errorf("%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json", err, strings.Join(cli.Flavors(), ", "))

@@ -203,18 +203,8 @@ func (m *TrainedModel) Close() error { return m.Source.Close() }
 
 // Run loads the model, for sequences of up to seq tokens, and runs body on every rank.
 func (m *TrainedModel) Run(seq int, body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
-	return m.run(m.Ranks, seq, moe.NewInference, body)
-}
-
-// RunTraining is Run on other ranks, with a model that can be trained.
-func (m *TrainedModel) RunTraining(ranks, seq int, body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
-	return m.run(ranks, seq, moe.New, body)
-}
-
-func (m *TrainedModel) run(ranks, seq int, build func(moe.Config, moe.Precision, int, *collective.Comm, ep.Exchange) (*moe.Model, error),
-	body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
-	world := spmd.Goroutines{N: ranks}
-	team := tensor.NewTeam(ranks, max(1, world.Cores()/ranks))
+	world := spmd.Goroutines{N: m.Ranks}
+	team := tensor.NewTeam(m.Ranks, max(1, world.Cores()/m.Ranks))
 	defer team.Close()
 	return world.Run(func(c *collective.Comm) error {
 		ex := team.Join()
@@ -224,7 +214,7 @@ func (m *TrainedModel) run(ranks, seq int, build func(moe.Config, moe.Precision,
 		if err != nil {
 			return err
 		}
-		model, err := build(m.Cfg.Model, m.recipe, seq, c, exchange)
+		model, err := moe.NewInference(m.Cfg.Model, m.recipe, seq, c, exchange)
 		if err != nil {
 			return err
 		}

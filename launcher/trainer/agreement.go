@@ -141,14 +141,8 @@ type namedFile struct{ key, path string }
 // namedFiles lists the files whose content decides what a run computes. The text, the tokenizer and
 // the first weights have fingerprints of their own, and the configuration has the text of a recipe.
 func (j *Job) namedFiles() (all []namedFile) {
-	if c := j.cfg; c.PP > 1 && !config.IsSchedule(c.PPSchedule) {
-		all = append(all, namedFile{"pp_schedule", c.PPSchedule})
-	}
 	if j.cfg.ReplayRoutes != "" {
 		all = append(all, namedFile{"replay_routes", j.cfg.ReplayRoutes})
-	}
-	for _, path := range j.cfg.EvalTasks {
-		all = append(all, namedFile{"eval_tasks", path})
 	}
 	return all
 }

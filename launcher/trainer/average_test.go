@@ -49,9 +49,6 @@ func TestAveragedWeights(t *testing.T) {
 	} {
 		cfg := averagedRun(t)
 		cfg.SetLayout(l)
-		if l.PP > 1 {
-			cfg.Guard.Memory = 0
-		}
 		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, l.Name(), want)
 		again := whole
 		again.Out = filepath.Join(t.TempDir(), "run")

@@ -10,12 +10,10 @@ import (
 	"spmoe/datasets"
 	"spmoe/internal/fault"
 	"spmoe/launcher/generate"
-	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/observe"
 	"spmoe/launcher/trainer/state"
-	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -67,9 +65,6 @@ func (e *evaluator) evaluate() (float64, error) {
 	eval := events.Eval{
 		Step: e.state.Progress.Step, Loss: m.loss, Averaged: averaged,
 		BitsPerByte: events.BitsPerByte(m.loss, m.bytesPerToken), Sequences: e.windows.Total(),
-	}
-	if eval.Tasks, err = e.runTasks(); err != nil {
-		return 0, err
 	}
 	if e.comm.Rank() == 0 {
 		e.job.report.Eval(eval)
@@ -159,36 +154,6 @@ func (e *evaluator) passes() (sums []passSum, err error) {
 		sums = append(sums, sum)
 	}
 	return sums, nil
-}
-
-// Tasks at the evaluations of a run.
-
-// readTasks reads the tasks of the run. Their texts are cut where training's sequences end.
-func (j *Job) readTasks() error {
-	all, err := tasks.Read(j.cfg.EvalTasks)
-	if err != nil {
-		return err
-	}
-	j.tasks, err = tasks.Load(all, &tasks.Encoder{Tokenizer: j.tokenizer, Context: j.cfg.Seq})
-	return err
-}
-
-// runTasks returns the results of the tasks. A pass has at most the tokens of one in training. It
-// is collective.
-func (e *evaluator) runTasks() (results []tasks.Result, err error) {
-	s := tasks.Scorer{Comm: e.comm, Readers: e.readers, Models: e.state.Models(), Batch: e.state.Data.Micro()}
-	s.Eval = func(b moe.Batch) error {
-		_, err := e.state.Eval(e.ex, b)
-		return err
-	}
-	for i := range e.job.tasks {
-		r, err := e.job.tasks[i].Run(&s)
-		if err != nil {
-			return nil, fmt.Errorf("evaluation: %w", err)
-		}
-		results = append(results, r)
-	}
-	return results, nil
 }
 
 // The samples that the model writes during a run and at its end.

@@ -24,7 +24,6 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
-	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/trainer/events"
@@ -70,9 +69,6 @@ type Job struct {
 
 	Settings []Setting // beyond the configuration, that must be the same on all ranks
 
-	// Routing, if not nil, creates the meter of each rank's routing.
-	Routing func(of events.Routing) (events.RoutingMeter, error)
-
 	// corrupt, if not nil, is called on every rank before and after each computation of a step's
 	// gradients: tests use it to corrupt memory.
 	corrupt func(r *rank, computed bool)
@@ -84,7 +80,6 @@ type Job struct {
 	data    *datasets.Data
 	train   datasets.Stream
 	heldOut datasets.Stream
-	tasks   []tasks.Loaded // to run at each evaluation
 
 	tokenizer     datasets.Tokenizer
 	tokenizerFile []byte  // the run's copy; nil: the name is enough
@@ -186,9 +181,6 @@ func (j *Job) read(folder string) error {
 			return fmt.Errorf("document_mask: %w", err)
 		}
 	}
-	if err := j.readTasks(); err != nil {
-		return fmt.Errorf("eval_tasks: %w", err)
-	}
 	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, dataOptions(j.cfg)); err != nil {
 		return err
 	}
@@ -240,8 +232,8 @@ func (j *Job) open(path string) (err error) {
 		return err
 	}
 	j.progress.Run = j.resume.Run()
-	if !j.resume.Sealed() {
-		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
+	if !j.resume.Summed() {
+		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.every was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
 	}
 	for _, a := range j.resume.SetAside() {
 		j.report.Alarm(events.Alarm{Step: j.progress.Step, Text: fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})

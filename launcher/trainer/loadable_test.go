@@ -73,7 +73,7 @@ func TestTensorsOfAnotherModel(t *testing.T) {
 			if w.Run = run; checks {
 				w.Checks = []func(*checkpoint.Reader) error{state.CheckState}
 			}
-			err = errors.Join(w.WriteShard(0, pieces), w.Commit(meta, text), w.Abort())
+			err = errors.Join(w.WriteShard(0, pieces, nil), w.Commit(meta, text), w.Abort())
 			if checks != errors.Is(err, checkpoint.ErrChanged) || checks != (err != nil) || checks && !strings.Contains(err.Error(), want) {
 				t.Errorf("checked %t: %v, want %q", checks, err, want)
 			}

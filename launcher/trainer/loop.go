@@ -41,7 +41,7 @@ func (r *rank) run(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		interrupted, tooMany = stop, r.gradients.TooManySkips(step)
+		interrupted, tooMany = stop, r.Progress.TooManySkips(r.job.cfg.Guard.Skips)
 		last := r.Progress.Step == steps || interrupted || tooMany != nil
 		if r.lead() {
 			r.watch.Rates.Show(r.job.report, step, last)
@@ -79,7 +79,6 @@ func (r *rank) prologue() (err error) {
 			return err
 		}
 	}
-	r.constants.Next()
 	if err := r.sampleIfDue(); err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func TestMuon(t *testing.T) {
 		cfg := muonRun(t)
 		cfg.SetLayout(l)
 		if l.PP > 1 {
-			cfg.Guard.Memory, cfg.SampleTokens = 0, 0
+			cfg.SampleTokens = 0
 		}
 		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, l.Name(), want)
 		if got := sumOf(t, cfg); got != sum {

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -17,11 +15,11 @@ import (
 
 	"spmoe/collective/heap"
 	"spmoe/collective/mesh"
-	"spmoe/collective/pipeline"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
+	"spmoe/moe"
 	"spmoe/tensor"
 )
 
@@ -65,37 +63,13 @@ func TestOneResultForAllPipelines(t *testing.T) {
 	}
 }
 
-// Stages that the user chose, and schedules from a file, give the bits of one rank. Ranks poll and
-// help each other here, as outside of tests.
-func TestOwnPipelines(t *testing.T) {
+// More stages per rank give the bits of one rank. Ranks poll and help each other here, as outside
+// of tests.
+func TestStagesPerRank(t *testing.T) {
 	t.Setenv(heap.ParkVar, "")
-	rng := rand.New(rand.NewPCG(1, 2))
-	own := filepath.Join(t.TempDir(), "lists.json")
-	writeSchedules(t, own, pipeline.Random(rng, 2, 5, 3), pipeline.Random(rng, 2, 5, 4))
-	want := outcomeOf(t, pipelineRun(t, "bf16"), 1)
-	for name, change := range map[string]func(*config.Config){
-		"layout":          func(c *config.Config) { c.PPLayout = "E|tttttttmL" },
-		"MTP apart":       func(c *config.Config) { c.PPLayout, c.PPSchedule = "Et*4|(tt|)t,m|L", "ZBVZeroBubble" },
-		"two per rank":    func(c *config.Config) { c.PPLayout, c.PPSchedule = "Et|(tt|)*2ttmL", "ZBVZeroBubble" },
-		"three per rank":  func(c *config.Config) { c.PPStages, c.PPSchedule = 3, "Interleaved1F1B" },
-		"lists of a file": func(c *config.Config) { c.PPSchedule = own },
-	} {
-		cfg := inStages(pipelineRun(t, "bf16"), "1F1B", mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1})
-		change(&cfg)
-		outcomeFrom(t, cfg, train(t, cfg, 2, "")).equals(t, name, want)
-	}
-}
-
-// writeSchedules writes lists as schedule --json does.
-func writeSchedules(t *testing.T, path string, all ...*pipeline.Schedule) {
-	t.Helper()
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(pipeline.Write(file, all...), file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	cfg := inStages(pipelineRun(t, "bf16"), "Interleaved1F1B", mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1})
+	cfg.PPStages = 3
+	outcomeFrom(t, cfg, train(t, cfg, 2, "")).equals(t, "three per rank", outcomeOf(t, pipelineRun(t, "bf16"), 1))
 }
 
 // A checkpoint of a pipeline resumes in any other layout, and the other way round.
@@ -120,60 +94,31 @@ func TestPipelineResumes(t *testing.T) {
 	}
 }
 
-// A bit that flips in the gradients of any stage is found, and the step is computed again.
-func TestPipelineGuardsActivations(t *testing.T) {
+// A bit that flips in working weights of any stage is found, and they are published again. One in
+// the gradients of any stage is found if the step is computed twice. The alarm and the error name
+// the rank by its number among all ranks.
+func TestPipelineGuards(t *testing.T) {
 	want := outcomeOf(t, pipelineRun(t, "bf16"), 1)
-	for stage, name := range []string{"dense gradients of rank 1", "expert gradients of rank 3"} {
-		cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})
-		cfg.Out = filepath.Join(t.TempDir(), "run")
+	cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})
+	cfg.Out, cfg.Guard.Replay = filepath.Join(t.TempDir(), "run"), 2
+	injured := func(memory func(g *moe.Group) tensor.Tensor) (*reports, error) {
 		var attempts tries
-		got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
-			if computed && attempts.next(r) == 1 && r.Progress.Step == 1 && r.comm.Rank() == 1+2*stage {
-				groups := r.Models()[1].Groups // its second stage
-				groups[1+stage].Grad.Bytes()[groups[1+stage].Grad.Len()*2] ^= 1
+		return guarded(t, cfg, 4, "", func(r *rank, computed bool) {
+			if computed && attempts.next(r) == 1 && r.Progress.Step == 1 && r.comm.Rank() == 3 {
+				memory(r.Models()[1].Groups[2]).Bytes()[9] ^= 4 // of the experts of its second stage
 			}
 		})
-		text := "step 2: " + name + " changed in memory: the step is computed again"
-		if err != nil || !slices.Equal(got.texts(), []string{text}) {
-			t.Fatalf("%v, alarms %q, want %q", err, got.texts(), text)
-		}
-		outcomeFrom(t, cfg, got).equals(t, name, want)
 	}
-}
-
-// A bit that flips in weights or in the optimizer's state of any stage is found and restored. The
-// alarm names the rank, by its number among all ranks.
-func TestPipelineGuardsMemory(t *testing.T) {
-	whole := pipelineRun(t, "bf16")
-	whole.Steps = 4
-	want := outcomeOf(t, whole, 1)
-	cfg := inStages(whole, "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})
-	cfg.Out, cfg.Guard.Memory = filepath.Join(t.TempDir(), "run"), 1
-	flips := []struct {
-		alarm string
-		of    func(r *rank) tensor.Tensor
-	}{
-		{"norm weights of rank 0 have changed in memory", func(r *rank) tensor.Tensor { return r.Models()[1].Groups[0].Work }},
-		{"expert weights of rank 1 have changed in memory", func(r *rank) tensor.Tensor { return r.Models()[0].Groups[2].Work }},
-		{"selection biases of rank 2 have changed in memory", func(r *rank) tensor.Tensor { return r.Models()[1].Routings()[0].Bias }},
-		{"exp_avg of the expert group", func(r *rank) tensor.Tensor { return stateOf(r, 16) }},
+	got, err := injured(func(g *moe.Group) tensor.Tensor { return g.Work })
+	if text := "step 2: expert weights of rank 3 changed in memory: they are published again"; err != nil || !slices.Equal(got.texts(), []string{text}) {
+		t.Fatalf("%v, alarms %q, want %q", err, got.texts(), text)
 	}
-	var attempts tries
-	got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
-		if step := r.Progress.Step; computed && attempts.next(r) == 1 && r.comm.Rank() == step {
-			flips[step].of(r).Bytes()[9] ^= 4
-		}
-	})
-	alarms := got.texts()
-	if err != nil || len(alarms) != len(flips) {
-		t.Fatalf("%v, alarms %q", err, alarms)
+	outcomeFrom(t, cfg, got).equals(t, "a weight", want)
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	_, err = injured(func(g *moe.Group) tensor.Tensor { return g.Grad })
+	if text := "rank 3 after step 1: step 2, computed twice, has two gradients of model.layers."; err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("error %v, want %s", err, text)
 	}
-	for i, alarm := range alarms {
-		if !strings.Contains(alarm, flips[i].alarm) || !strings.Contains(alarm, fmt.Sprint("of rank ", i, " ")) {
-			t.Errorf("%q, want %s", alarm, flips[i].alarm)
-		}
-	}
-	outcomeFrom(t, cfg, got).equals(t, "flips", want)
 }
 
 // The record of a run in stages has the loads, choices and quantization errors of all layers, in
@@ -241,25 +186,12 @@ func TestPipelineRankFails(t *testing.T) {
 }
 
 func TestPipelineRefuses(t *testing.T) {
-	dir := t.TempDir()
-	wrong, err := pipeline.New("1F1B", 2, 0, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrong.Ranks[1] = wrong.Ranks[1][1:]
-	writeSchedules(t, dir+"/wrong.json", wrong)
-	writeSchedules(t, dir+"/small.json", pipeline.Random(rand.New(rand.NewPCG(1, 2)), 2, 2, 3))
 	for want, change := range map[string]func(*config.Config){
-		"wrong.json: schedule 1F1B: ":                               func(c *config.Config) { c.PPSchedule = dir + "/wrong.json" },
-		"has no lists for 2 ranks (pp) and 4 micro-batches: it has": func(c *config.Config) { c.PPSchedule = dir + "/small.json" },
-		"none.json: no such file":                                   func(c *config.Config) { c.PPSchedule = dir + "/none.json" },
-		"character 3, 'x'":                                          func(c *config.Config) { c.PPLayout = "Etx" },
-		"has 3 stages":                                              func(c *config.Config) { c.PPLayout = "E|t*6|tmL" },
-		"1F1B has 1 per rank, not 3":                                func(c *config.Config) { c.PPStages = 3 },
-		"unknown schedule":                                          func(c *config.Config) { c.PPSchedule = "GPipe" },
-		"10 stages for a model of 7 layers":                         func(c *config.Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
-		"batch is 16: give a multiple":                              func(c *config.Config) { c.PPMicrobatches = 3 },
-		"pp_microbatches is -1":                                     func(c *config.Config) { c.PPMicrobatches = -1 },
+		"1F1B has 1 per rank, not 3":            func(c *config.Config) { c.PPStages = 3 },
+		"unknown schedule":                      func(c *config.Config) { c.PPSchedule = "GPipe" },
+		"10 stages for a model of 7 layers":     func(c *config.Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
+		"batch is 16: give a multiple":          func(c *config.Config) { c.PPMicrobatches = 3 },
+		"pp_microbatches is -1: give 0 or more": func(c *config.Config) { c.PPMicrobatches = -1 },
 	} {
 		cfg := pipelineRun(t, "bf16")
 		cfg.PP = 2
@@ -274,7 +206,7 @@ func TestPipelineRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	cfg.PPMicrobatches, cfg.PPStages = 0, 2
-	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "they need pp") {
+	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "it needs pp") {
 		t.Error(err)
 	}
 }

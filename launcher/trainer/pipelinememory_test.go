@@ -72,8 +72,6 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 	}{
 		"1F1B":          {"1F1B", pairs, func(*config.Config) {}},
 		"MTP":           {"Interleaved1F1B", alone, func(c *config.Config) { c.Model.MTPLayers = 1 }},
-		"MTP apart":     {"ZBVZeroBubble", pairs, func(c *config.Config) { c.Model.MTPLayers, c.Model.Dim, c.PPLayout = 1, 256, "Et|tt|tm|L" }},
-		"MTP alone":     {"DualPipeV", alone, func(c *config.Config) { c.Model.MTPLayers, c.PPLayout = 1, "Ettt|t|m|L" }},
 		"MXFP8":         {"InterleavedZeroBubble", pairs, func(c *config.Config) { c.Precision = "mxfp8" }},
 		"ZBVZeroBubble": {"ZBVZeroBubble", alone, func(*config.Config) {}},
 		"overlapped":    {"DualPipeV", pairs, func(c *config.Config) { c.PPOverlap, c.Model.Dim = true, 256 }},

@@ -99,7 +99,7 @@ func TestProfileChangesNothing(t *testing.T) {
 func TestProfiler(t *testing.T) {
 	err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
 		var now time.Duration
-		p := observe.NewProfiler(func() time.Duration { return now }, observe.Links{{Comm: c}}.Met)
+		p := observe.NewProfiler(func() time.Duration { return now }, observe.Links{c}.Met)
 		for _, step := range []time.Duration{1000, 30, 50} {
 			p.Timer.Start()
 			before := p.Timer.Switch(profile.Loss)

@@ -60,6 +60,7 @@ type rank struct {
 	checkpoints *save.Checkpointer
 	alarms      *state.Alarms
 	watch       observe.Observers
+	stored      []uint32    // checksums of a state from the vaults; nil: it is not from there
 	routes      *routeTable // nil: none are recorded or replayed
 }
 
@@ -119,9 +120,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.Data.Routes = r.routes.pass
 	r.guards = newGuards(r)
-	if err := r.addObservers(); err != nil {
-		return nil, err
-	}
+	r.addObservers()
 	if err := r.addTasks(); err != nil {
 		return nil, err
 	}
@@ -130,8 +129,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.vault.Begun = r.Progress.Step
-	r.guards.begin(r)
-	return r, c.Barrier() // guards.begin says why
+	return r, r.guards.state.Begin(r.stored)
 }
 
 // newMesh divides the ranks. It is collective.
@@ -173,7 +171,7 @@ func newModel(cfg config.Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, er
 }
 
 // addObservers creates the observers of steps.
-func (r *rank) addObservers() (err error) {
+func (r *rank) addObservers() {
 	w, j := &r.watch, r.job
 	w.Tracer = observe.NewTracer(j.Trace, j.cfg, r.links, r.Pipe, r.alarms)
 	w.Profiler = observe.NewProfiler(w.Tracer.Now, r.links.Met)
@@ -183,12 +181,6 @@ func (r *rank) addObservers() (err error) {
 		Comm: r.comm, Peers: r.mesh.World, Ex: r.ex, State: r.TrainState, Alarms: r.alarms,
 		Operands: w.Operands, Profiler: w.Profiler, Rates: w.Rates,
 	}
-	of := events.Routing{Layers: r.Balancer.Layers, Ranks: r.mesh.World.Size(), Cores: j.cores, Separator: -1}
-	if end := j.tokenizer.Encode([]byte{0}); len(end) == 1 {
-		of.Separator = end[0]
-	}
-	w.Routing, err = observe.NewRoutingObserver(j.Routing, of, r.TrainState)
-	return err
 }
 
 // addTasks creates the work between steps. It is collective.
@@ -208,9 +200,9 @@ func (r *rank) addTasks() error {
 	}
 	saver, err := save.NewSaver(j.cfg, j.tokenizerFile, j.files, j.Folder, r.comm)
 	r.checkpoints = &save.Checkpointer{
-		Cfg: j.cfg, Report: j.report, Lead: r.lead(), State: r.TrainState, Memory: r.memory, StateGuard: r.stateGuard,
+		Cfg: j.cfg, Report: j.report, Lead: r.lead(), State: r.TrainState, Guard: r.guards.state,
 		Recorder: w.Recorder, Tracer: w.Tracer, Alarms: r.alarms, Saver: saver, Clock: j.clock,
-		Config: save.Sealed(config),
+		Config: config,
 	}
 	return err
 }
@@ -224,7 +216,7 @@ func (r *rank) storeState() error {
 	if err := r.watch.Recorder.Push(); err != nil {
 		return err
 	}
-	n := state.Notes{Run: r.Progress.Run, Progress: r.Snapshot(), Peak: r.watch.Rates.Peak, State: r.stateGuard.Digests()}
+	n := state.Notes{Run: r.Progress.Run, Progress: r.Snapshot(), Peak: r.watch.Rates.Peak, Sums: r.guards.state.Sums()}
 	for _, route := range r.Balancer.Routings {
 		n.Biases = append(n.Biases, route.Bias.F32())
 	}

@@ -62,18 +62,18 @@ func TestRecomputeIsSeen(t *testing.T) {
 	var heaps []int64
 	for _, recompute := range []string{"none", "selective", "full"} {
 		cfg := tiny(t, func(c *config.Config) { c.Recompute, c.Model.Layers = recompute, 8 })
-		job, err := Prepare(cfg, 2, "", nil)
+		r := &reports{}
+		job, err := Prepare(cfg, 2, "", r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		heaps = append(heaps, job.Heap())
-		b, err := job.Benchmark(t.Context(), spmd.Goroutines{N: 2}, 1, 2, nil)
-		if err != nil {
+		heaps, job.Profile = append(heaps, job.Heap()), true
+		if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
 			t.Fatal(err)
 		}
-		named := slices.ContainsFunc(b.Profile.Families, func(f events.FamilyTime) bool { return f.Name == profile.Recompute.String() })
+		named := slices.ContainsFunc(r.prof[0].Families, func(f events.FamilyTime) bool { return f.Name == profile.Recompute.String() })
 		if named != (recompute != "none") {
-			t.Errorf("%s: the profile is %+v", recompute, b.Profile.Families)
+			t.Errorf("%s: the profile is %+v", recompute, r.prof[0].Families)
 		}
 	}
 	if heaps[0] <= heaps[1] || heaps[1] <= heaps[2] {

@@ -8,12 +8,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"spmoe/collective"
 	"spmoe/internal/fault"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/checkpoint/safetensors"
-	"spmoe/launcher/trainer/guard"
 	"spmoe/launcher/trainer/state"
 	"spmoe/launcher/weights"
 	"spmoe/tensor"
@@ -29,9 +30,14 @@ func (r *rank) begin() error {
 		return err
 	}
 	r.Optim.Use(r.Progress.Step)
+	if r.vault.Heals() { // a run that starts over finds an older state in the vault
+		for _, x := range r.Optim.State {
+			x.Zero()
+		}
+	}
 	var err error
 	if from := r.job.resume; from != nil {
-		err = restore(r.TrainState, from, r.comm, r.stateGuard)
+		err = restore(r.TrainState, from, r.comm)
 	} else {
 		err = r.job.initialize(r.TrainState, r.ex)
 	}
@@ -72,9 +78,7 @@ func (r *rank) recall(step int64) error {
 	r.Progress, r.watch.Rates.Peak = n.Progress, n.Peak
 	r.Optim.Use(r.Progress.Step)
 	r.Optim.SetSteps(r.Progress.OptimizerSteps)
-	if err := r.stateGuard.Compare(n.State); err != nil {
-		return err
-	}
+	r.stored = n.Sums
 	for i, route := range r.Balancer.Routings {
 		copy(route.Bias.F32(), n.Biases[i])
 	}
@@ -84,37 +88,43 @@ func (r *rank) recall(step int64) error {
 	return r.Optim.Publish()
 }
 
-// mostReads is how often state is read until it is what the checkpoint holds.
-const mostReads = 3
-
-// readState reads the tensors of the state from a checkpoint. If it was saved in the same layout,
-// the seals of what is then in memory must be those that were saved. Otherwise they are made as
-// soon as it is read.
-func readState(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm, guard *guard.OptimizerState) error {
-	for range mostReads {
-		var want []checkpoint.Piece
-		for p := range s.Optim.Pieces {
-			want = append(want, state.Pieces(p, nil)...)
-		}
-		for _, p := range append(want, s.Biases()...) {
+// readState reads the tensors of the state from a checkpoint. What is then in the memory of all
+// ranks must have the checksums that training had when it was saved. It is collective.
+func readState(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm) error {
+	want, mine := from.Sums(), s.Pieces()
+	kinds := slices.Sorted(maps.Keys(want))
+	have := make([]uint32, 2*len(kinds)) // checksums, and numbers of the pieces that they are of
+	if !s.First {                        // the first of the ranks with these biases counts them
+		for _, p := range s.Biases() {
 			if err := readPiece(from, p); err != nil {
 				return err
 			}
 		}
-		guard.Begin()
-		changed, _ := from.Differing(c.Rank(), s.Pieces())
-		if len(changed) == 0 {
-			return nil
-		}
-		guard.Read = append(guard.Read, changed...)
-		s.Optim.Unseal()
 	}
-	return fmt.Errorf("what was read differs from what is saved, %d times: this machine's memory is not reliable", mostReads)
+	for _, p := range mine {
+		if err := readPiece(from, p); err != nil {
+			return err
+		}
+		converted := (from.DType(p.Name) == safetensors.BF16) != (p.BF16 != nil)
+		if kind := slices.Index(kinds, checkpoint.Kind(p.Name)); kind >= 0 && !converted {
+			have[kind] += p.Sum()
+			have[len(kinds)+kind]++
+		}
+	}
+	if err := collective.AllReduce(c, have, collective.Sum); err != nil {
+		return err
+	}
+	for i, kind := range kinds {
+		if have[len(kinds)+i] > 0 && have[i] != want[kind] {
+			return fmt.Errorf("%s adds up to %08x in memory, training had %08x: this machine's memory is not reliable: try again, or use another one", kind, have[i], want[kind])
+		}
+	}
+	return nil
 }
 
 // restore reads the state from a checkpoint. It is collective.
-func restore(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm, guard *guard.OptimizerState) error {
-	if err := readState(s, from, c, guard); err != nil {
+func restore(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm) error {
+	if err := readState(s, from, c); err != nil {
 		return fmt.Errorf("%s: %w", from.Path(), err)
 	}
 	s.Optim.SetSteps(s.Progress.OptimizerSteps)

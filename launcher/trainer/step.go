@@ -35,7 +35,6 @@ func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
 	// Compute the gradients until the guards accept them or skip the step.
 	var a guard.Attempt
 	verdict := guard.ComputeAgain
-	r.guards.beforePasses()
 	for verdict == guard.ComputeAgain {
 		sum, err := r.passes() // forward and backward
 		if err != nil {
@@ -47,7 +46,7 @@ func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
 			return fail(err)
 		}
 
-		// Guard: was memory intact, and are the gradients usable?
+		// Guard: are the weights those that were published, and are the gradients usable?
 		if verdict, err = r.guards.judge(a); err != nil {
 			return fail(err)
 		}
@@ -67,7 +66,7 @@ func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
 	} else if err := r.Optim.Apply(lr, a.Norm); err != nil {
 		return fail(err)
 	}
-	if err := r.guards.afterUpdate(number); err != nil { // the ranks meet here
+	if err := r.guards.state.AfterUpdate(); err != nil { // the ranks meet here
 		return fail(err)
 	}
 
@@ -76,9 +75,8 @@ func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
 	if err != nil {
 		return fail(err)
 	}
-	if s, err = r.count(a, used, lr, imbalance); err != nil {
-		return fail(err)
-	}
+	r.guards.state.Balanced()
+	s = r.count(a, used, lr, imbalance)
 	r.checkpoints.TimeIsUp = a.Totals.Save > 0
 	if err := r.routes.end(number); err != nil {
 		return fail(err)
@@ -151,15 +149,10 @@ func (r *rank) passFaults(computed bool) {
 
 // reduce sums gradients, losses and stop requests over the ranks. It is collective.
 func (r *rank) reduce(ctx context.Context, local state.Totals) (a guard.Attempt, err error) {
-	if err := r.guards.beforeReduce(); err != nil {
-		return a, err
-	}
 	if a.Norm, err = r.Optim.Reduce(); err != nil {
 		return a, err
 	}
-	if local.Damaged, err = r.guards.afterReduce(); err != nil {
-		return a, err
-	}
+	local.Damaged = r.guards.afterReduce()
 	if ctx.Err() != nil {
 		local.Stop = 1
 	}
@@ -181,11 +174,7 @@ func (r *rank) discard() error {
 }
 
 // count adds a step to the progress and describes it. used says whether it has changed the weights.
-func (r *rank) count(a guard.Attempt, used bool, lr, imbalance float64) (s events.Step, err error) {
-	if err := r.guards.beforeCount(); err != nil {
-		return s, err
-	}
-	defer r.guards.afterCount()
+func (r *rank) count(a guard.Attempt, used bool, lr, imbalance float64) (s events.Step) {
 	cfg, p := &r.job.cfg, &r.Progress
 	p.Step++
 	p.Tokens += int64(cfg.Batch * cfg.Seq)
@@ -202,5 +191,5 @@ func (r *rank) count(a guard.Attempt, used bool, lr, imbalance float64) (s event
 	s.Step, s.Steps, s.Epoch, s.Tokens = p.Step, cfg.Steps, r.Data.Loader.Epoch(), float64(p.Tokens)
 	s.GradNorm, s.LR, s.Skipped, s.SkippedTotal = record.Number(a.Norm), lr, !used, p.Skipped
 	s.Imbalance = imbalance
-	return s, nil
+	return s
 }

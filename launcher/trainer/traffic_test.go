@@ -79,9 +79,6 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		"stages, MTP": {4, func(c *config.Config) {
 			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers = 2, 4, "ZBVZeroBubble", 1
 		}},
-		"MTP apart": {4, func(c *config.Config) {
-			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers, c.PPLayout = 2, 4, "DualPipeV", 1, "E|tt|m|L"
-		}},
 	}, "4 ranks", "pairs", "cp, MTP", "tp", "stages, MTP") {
 		t.Run(name, func(t *testing.T) {
 			const steps = 1
@@ -226,7 +223,6 @@ func TestTrafficOfStagesBetweenHosts(t *testing.T) {
 	}{
 		"a rank per host":     {2, 1, func(c *config.Config) { c.PP = 2 }},
 		"replicas":            {2, 2, func(c *config.Config) { c.PP, c.EP = 2, 1 }},
-		"MTP apart":           {2, 2, func(c *config.Config) { c.PP, c.Model.MTPLayers, c.PPLayout = 4, 1, "E|tt|m|L" }},
 		"two stages per host": {2, 2, func(c *config.Config) { c.PP, c.PPSchedule, c.Precision = 4, "1F1B", "mxfp8" }},
 		"two per rank":        {2, 1, func(c *config.Config) { c.PP, c.PPSchedule, c.Model.Layers = 2, "ZBVZeroBubble", 4 }},
 		"four hosts":          {4, 1, func(c *config.Config) { c.PP, c.Model.Layers = 4, 4 }},

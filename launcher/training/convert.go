@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -40,8 +39,6 @@ func (f *convertFlags) run(ctx context.Context, env cli.Env) error {
 		return errors.New("convert needs --from FOLDER and --to FOLDER")
 	case len(env.Args) > 0:
 		return fmt.Errorf("unexpected argument %q: convert takes flags only", strings.Join(env.Args, " "))
-	case f.dtype != "" && f.dtype != "bf16" && f.dtype != "fp32":
-		return fmt.Errorf("--dtype is %q: use bf16 or fp32, or leave it out", f.dtype)
 	}
 	shard, err := ParseSize(f.shard)
 	if err != nil {
@@ -59,22 +56,16 @@ func (f *convertFlags) run(ctx context.Context, env cli.Env) error {
 	for _, warning := range source.Foreign() {
 		fmt.Fprintf(env.ErrOut, "launcher: warning: %s\n", warning)
 	}
-	r, err := source.Convert(ctx, f.to, weights.Options{DType: f.dtype, Shard: shard, Progress: printWritten(env.ErrOut)})
+	r, err := source.Convert(ctx, f.to, weights.Options{DType: f.dtype, Shard: shard, Progress: func(written, total int64) {
+		if written < total {
+			fmt.Fprintf(env.ErrOut, "launcher: %s of %s written\n", system.Bytes(written), system.Bytes(total))
+		}
+	}})
 	if err != nil {
 		return running.WriteFailure(err)
 	}
 	fmt.Fprintf(env.Out, "%d tensors of %s, %s in %s, to %s\n", r.Tensors, source.Path(), system.Bytes(r.Bytes), report.Plural(r.Files, "file"), f.to)
 	return nil
-}
-
-// printWritten returns a progress function that reports the files of a conversion, if there are
-// several.
-func printWritten(to io.Writer) func(written, total int64) {
-	return func(written, total int64) {
-		if written < total {
-			fmt.Fprintf(to, "launcher: %s of %s written\n", system.Bytes(written), system.Bytes(total))
-		}
-	}
 }
 
 // ParseSize returns a number of bytes. Units are powers of 1000 or 1024: 5GB, 500MiB, 4096.

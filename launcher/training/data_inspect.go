@@ -11,6 +11,7 @@ import (
 
 	"spmoe/datasets"
 	"spmoe/launcher/cli"
+	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 )
 
@@ -31,6 +32,24 @@ func (f *dataFlags) inspect(ctx context.Context, env cli.Env) error {
 	return printInspections(env.Out, all, tokenizer)
 }
 
+// leftOut describes the documents and files that are not read as they are, each line with its name.
+func leftOut(skipped, other, nul, replaced int) (lines [][2]string) {
+	for _, l := range []struct {
+		n          int
+		name, what string
+	}{
+		{skipped, "skipped", report.Plural(skipped, "document") + ", empty, binary or generated"},
+		{other, "left out", report.Plural(other, "file") + " without rows, because the others of the folder have rows"},
+		{nul, "changed", report.Plural(nul, "document") + " without NUL bytes"},
+		{replaced, "changed", report.Plural(replaced, "document") + " with U+FFFD for invalid characters"},
+	} {
+		if l.n > 0 {
+			lines = append(lines, [2]string{l.name, l.what})
+		}
+	}
+	return lines
+}
+
 func printInspections(out io.Writer, all []datasets.Inspection, t datasets.Tokenizer) error {
 	for i, one := range all {
 		if i > 0 {
@@ -40,22 +59,20 @@ func printInspections(out io.Writer, all []datasets.Inspection, t datasets.Token
 		line := func(name, format string, args ...any) {
 			fmt.Fprintf(table, "  %s\t"+format+"\n", append([]any{name}, args...)...)
 		}
-		fmt.Fprintf(table, "%s\n", cli.Printable(one.Source))
+		fmt.Fprintf(table, "%s\n", report.Printable(one.Source))
 		if one.Weight > 0 {
 			line("weight", "%g", one.Weight)
 		}
-		if line("files", "%d", one.Files); one.Other > 0 {
-			line("left out", "%d files without rows, because the others of their folder have rows", one.Other)
-		}
-		line("documents", "%d (%d more skipped: empty or binary)", one.Documents, one.Skipped)
-		if one.NUL+one.Replaced > 0 {
-			line("changed", "%d documents without their NUL bytes; %d with U+FFFD for invalid characters", one.NUL, one.Replaced)
+		line("files", "%d", one.Files)
+		line("documents", "%d", one.Documents)
+		for _, l := range leftOut(int(one.Skipped), int(one.Other), int(one.NUL), int(one.Replaced)) {
+			line(l[0], "%s", l[1])
 		}
 		if note := datasets.SpecialNote(t, one.Special); note != "" {
 			line("special", "%s", note)
 		}
 		line("text", "%s", system.Bytes(one.Bytes))
-		line("tokens", "%d by %s, %.3f bytes/token", one.Tokens, cli.Printable(one.Tokenizer), float64(one.Bytes)/float64(max(one.Tokens, 1)))
+		line("tokens", "%d by %s, %.3f bytes/token", one.Tokens, report.Printable(one.Tokenizer), float64(one.Bytes)/float64(max(one.Tokens, 1)))
 		if err := table.Flush(); err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"spmoe/datasets"
@@ -14,6 +13,9 @@ import (
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 )
+
+// tellEvery is the time between lines about the progress.
+const tellEvery = 10 * time.Second
 
 // tokenize writes the tokens of the data to --out.
 func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
@@ -24,12 +26,13 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	if err != nil {
 		return err
 	}
-	show := progressLine{to: env.ErrOut, on: system.TerminalWidth(env.ErrOut) > 0}
-	begin := time.Now()
+	begin, told := time.Now(), time.Now()
 	sum, err := datasets.WriteTokens(ctx, f.out, f.data, tokenizer, f.options(), func(p datasets.TokenizeProgress) {
-		show.print("%s: %s of text", p.Stage, system.Bytes(p.Bytes))
+		if time.Since(told) > tellEvery {
+			told = time.Now()
+			fmt.Fprintf(env.ErrOut, "launcher: %s: %s of text\n", p.Stage, system.Bytes(p.Bytes))
+		}
 	})
-	show.end()
 	if err != nil {
 		return err
 	}
@@ -41,35 +44,8 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	if note := datasets.SpecialNote(tokenizer, sum.Special); note != "" {
 		fmt.Fprintf(env.Out, "special: %s\n", note)
 	}
-	if sum.Skipped > 0 {
-		fmt.Fprintf(env.Out, "skipped: %d empty, binary or generated documents\n", sum.Skipped)
-	}
-	if sum.Other > 0 {
-		fmt.Fprintf(env.Out, "left out: %d files without rows, because the others of their folder have rows\n", sum.Other)
-	}
-	if sum.NUL+sum.Replaced > 0 {
-		fmt.Fprintf(env.Out, "changed: %d documents without their NUL bytes; %d with U+FFFD for invalid characters\n", sum.NUL, sum.Replaced)
+	for _, line := range leftOut(int(sum.Skipped), int(sum.Other), int(sum.NUL), int(sum.Replaced)) {
+		fmt.Fprintf(env.Out, "%s: %s\n", line[0], line[1])
 	}
 	return nil
-}
-
-// progressLine is a line of a terminal that each update overwrites, at most ten times per second.
-type progressLine struct {
-	to   io.Writer
-	on   bool
-	last time.Time
-	used bool
-}
-
-func (p *progressLine) print(format string, args ...any) {
-	if now := time.Now(); p.on && now.Sub(p.last) > 100*time.Millisecond {
-		p.last, p.used = now, true
-		fmt.Fprintf(p.to, "\r\x1b[K"+format, args...)
-	}
-}
-
-func (p *progressLine) end() {
-	if p.used {
-		fmt.Fprint(p.to, "\r\x1b[K")
-	}
 }

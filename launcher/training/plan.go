@@ -1,9 +1,10 @@
 package training
 
 // What train checks and says of a run before it begins: how it differs from the checkpoint that it
-// resumes, where its folder lies, and the dry run.
+// resumes, where its folder lies and which rank claims it, and the dry run.
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/inspecting"
+	"spmoe/launcher/record"
+	"spmoe/launcher/running"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 	"spmoe/launcher/trainer/config"
@@ -75,9 +78,9 @@ func rateNotes(saved, cfg config.Config, step int) []string {
 	return []string{note}
 }
 
-// refuseOutInData returns an error if the folder of a new run lies in a folder of its data: when
-// the run resumes, its own files would be read as text.
-func refuseOutInData(cfg config.Config) error {
+// refuseRunsAsData returns an error if a folder of the data is that of a run, or if the folder of a
+// new run lies in it: when the run resumes, its own files would be read as text.
+func refuseRunsAsData(cfg config.Config) error {
 	out, err := filepath.Abs(cfg.Out)
 	if err != nil {
 		return err
@@ -89,6 +92,9 @@ func refuseOutInData(cfg config.Config) error {
 		}
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
 			continue
+		}
+		if _, err := os.Stat(filepath.Join(path, record.File)); err == nil {
+			return fmt.Errorf("--data %s is the folder of a run, not text: give the text, or --init-from %[1]s to start from its weights", path)
 		}
 		folder, err := filepath.Abs(path)
 		if err != nil {
@@ -118,15 +124,36 @@ func (f *TrainFlags) describe(cfg config.Config, from string, env cli.Env) error
 	fmt.Fprintf(env.Out, "%s\n", text)
 	inspecting.Summarize(env.Out, "# ", cfg, f.ranks.Count)
 	if on := f.ranks.Host(env); on.Processes > 1 {
-		fmt.Fprintf(
-			env.Out,
-			"# memory of %d processes, with the launcher: %s\n",
-			on.Processes,
-			system.Bytes(estimate.Need(cfg, f.ranks.Count, on)),
-		)
+		fmt.Fprintf(env.Out, "# memory of %d processes, with the launcher: %s\n", on.Processes, system.Bytes(estimate.Need(cfg, f.ranks.Count, on)))
 	}
 	for _, note := range slices.Concat(f.notes, notices, estimate.LayoutNotices(cfg, f.ranks.Count)) {
 		fmt.Fprintf(env.Out, "# NOTE: %s\n", note)
 	}
 	return nil
+}
+
+// claimFolder returns the folder of the run, which it claims. Of ranks that mpirun or srun has
+// started, rank 0 chooses and claims it, and those whose flags name none take the same one.
+func (f *TrainFlags) claimFolder(cfg config.Config, env cli.Env, claim *running.RunClaim) (run string, err error) {
+	run = cfg.Out
+	follows := env.Cluster != nil && !env.Cluster.Leads()
+	switch {
+	case follows:
+	case run == "" && !f.resume:
+		run, err = claim.TakeFree(cfg.Flavor)
+	case !f.resume:
+		err = claim.Take(run)
+	case run == "":
+		if run, err = running.NewestRun("give its folder with --out"); err != nil {
+			return "", err
+		}
+		fallthrough
+	default:
+		err = claim.TakeExisting(run)
+	}
+	if err != nil || env.Cluster == nil {
+		return run, err // other ranks get an error from Choose
+	}
+	chosen, err := env.Cluster.Choose(run)
+	return cmp.Or(run, chosen), err
 }

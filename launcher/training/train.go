@@ -10,18 +10,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"strconv"
 
 	"spmoe/collective/mesh"
 	"spmoe/datasets"
-	"spmoe/internal/stricttoml"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/measuring"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
@@ -29,8 +25,8 @@ import (
 	"spmoe/launcher/trainer"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
-	"spmoe/launcher/trainer/guard"
 	"spmoe/launcher/trainer/save"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 )
 
@@ -42,10 +38,7 @@ type TrainFlags struct {
 	dryRun  bool
 	display running.DisplayFlags
 	profile bool
-	cpuFile string
 	trace   string
-	ratios  bool
-	project string
 	lock    string
 	side    running.SideTaskFlags
 	given   *[]cli.Assignment
@@ -72,11 +65,8 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	fs.StringVar(&f.display.Color, "color", "auto", "(output) `WHEN` color the output: auto (on a terminal, unless NO_COLOR is set), always or never")
 	fs.IntVar(&f.display.Columns, "columns", 0, cli.Internal+"width of the launcher's terminal")
 	fs.BoolVar(&f.profile, "profile", false, "(output) print a breakdown of the step time at the end")
-	fs.StringVar(&f.cpuFile, "cpuprofile", "", "(output) `FILE` write a CPU profile for go tool pprof to FILE")
 	fs.StringVar(&f.trace, "trace", "", "(output) `steps=A..B` write a Perfetto timeline of steps A to B to OUT/trace.json")
-	fs.BoolVar(&f.ratios, "record-ratios", false, "(output) measure routing and the breakdown of time, and write OUT/ratios.json for project --ratios")
 	fs.StringVar(&f.lock, "lock", "", cli.Internal+"identity of the launcher's lock of --out")
-	fs.StringVar(&f.project, "project", "", "(output) `GPU` afterwards, project the 671B model onto 256 of these GPUs, with this run's routing")
 	f.side.Define(fs)
 	f.given, f.all = cli.Bind(fs, cli.TrainDefaults), fs
 	return f.run
@@ -87,7 +77,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 var MayDiffer = []string{
 	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", "set", // what they say is compared
-	"log-format", "plain", "color", "columns", "cpuprofile", "report", "lock",
+	"log-format", "plain", "color", "columns", "report", "lock",
 }
 
 // Settings lists the flags that must be the same on all ranks, in addition to the configuration.
@@ -105,10 +95,7 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.ranks.Check(env); err != nil {
 		return err
 	}
-	shown, err := f.display.Open(env, f.ranks)
-	if err != nil {
-		return err
-	}
+	shown := f.display.Open(env, f.ranks)
 	defer shown.Close()
 	prepared := running.HandleStop(ctx, shown, env, "", f.ranks.Count)
 	defer func() { prepared() }()
@@ -124,15 +111,12 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 		return withRanks(err, from, f.ranks.Count)
 	}
 	if from == "" && !late {
-		if err := refuseOutInData(cfg); err != nil {
+		if err := refuseRunsAsData(cfg); err != nil {
 			return err
 		}
 	}
 	if f.dryRun {
 		return f.describe(cfg, from, env)
-	}
-	if err := measuring.CheckProjection(f.project, cfg); err != nil {
-		return err
 	}
 	held := claim.Lock
 	if f.lock != "" {
@@ -207,14 +191,6 @@ func withRanks(err error, from string, ranks int) error {
 // observe sets what a job records besides training.
 func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
 	job.Profile, job.Notes, job.Settings = f.profile, append(job.Notes, f.notes...), f.Settings()
-	if f.ratios || f.project != "" {
-		if l, err := cfg.Layout(f.ranks.Count); err == nil && l.Replicas() > 1 {
-			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --set dp_replicate=1 --ep %d", l, l.StageRanks())
-		} else if err == nil && l.Sharers() > 1 {
-			return fmt.Errorf("--record-ratios and --project count the tokens of whole sequences on each rank, but the layout is %v: leave them out, or give --cp 1 --tp 1", l)
-		}
-		job.Routing = measuring.RoutingMeters(cfg, job.Folder)
-	}
 	if job.Trace, err = cli.ParseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {
 		err = fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
 	}
@@ -242,13 +218,11 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 			return err
 		}
 		err = f.ranks.Launch(ctx, shown.Env, needed, more)
-	} else if stop, e := startProfile(profilePath(f.cpuFile, env)); e != nil {
-		return e
 	} else if env.Member == nil && ctx.Err() != nil {
-		err = cli.Fail(errors.Join(spmd.ErrNotBegun, stop()), cli.ExitInterrupted)
+		err = cli.Fail(spmd.ErrNotBegun, cli.ExitInterrupted)
 	} else {
 		defer running.ReportStop(ctx, env, cfg.Out)()
-		if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
+		if err = job.Run(ctx, world); err == nil {
 			err = job.Diverged()
 		}
 		if err != nil {
@@ -261,16 +235,13 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 	if errors.Is(err, events.ErrInterrupted) {
 		return cli.Fail(err, cli.ExitInterrupted)
 	}
-	if err == nil && f.project != "" && env.ReportsJob() {
-		err = measuring.ProjectRun(shown.Env.Out, f.project, cfg.Out)
-	}
 	return err
 }
 
 // trainCode returns the exit code of a failed run.
 func trainCode(err error) int {
 	switch {
-	case errors.As(err, new(*guard.SkipError)):
+	case errors.As(err, new(*state.SkipError)):
 		return spmd.DoNotRestart
 	case errors.As(err, new(*save.UnsavedError)):
 		return cli.ExitUnsaved
@@ -278,32 +249,6 @@ func trainCode(err error) int {
 		return cli.ExitUsage
 	}
 	return cli.ExitFailed
-}
-
-// profilePath returns the file of a rank's CPU profile. Each process writes a file of its own.
-func profilePath(path string, env cli.Env) string {
-	if path == "" || env.Member == nil {
-		return path
-	}
-	return fmt.Sprintf("%s.rank%d", path, env.Member.Number())
-}
-
-// startProfile begins a CPU profile unless path is empty. stop completes the file.
-func startProfile(path string) (stop func() error, err error) {
-	if path == "" {
-		return func() error { return nil }, nil
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return file.Close()
-	}, nil
 }
 
 // configure resolves the configuration and finds the checkpoint to continue from, if any. A resumed
@@ -331,6 +276,8 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, c
 	if f.resume && f.config != "" {
 		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
 	}
+	_, gone := cli.WithoutGoneKeys(text)
+	f.notes = append(f.notes, gone...)
 	run, err := f.claimFolder(cfg, env, claim)
 	if err != nil {
 		return cfg, "", err
@@ -367,6 +314,8 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, c
 		return cfg, "", err
 	}
 	if !late {
+		_, gone = cli.WithoutGoneKeys(text)
+		f.notes = append(f.notes, gone...)
 		f.noteRuns(run, from)
 		err = f.compare(before, cfg, from)
 	}
@@ -377,11 +326,10 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, c
 // keepRules sets the data rules and the end token of a run under way in cfg.Out, unless the
 // configuration file or a flag sets them: the same command continues runs of earlier versions.
 func keepRules(cfg *config.Config, text []byte, given []cli.Assignment) error {
-	var explicit config.Config
-	if err := stricttoml.Unmarshal(cli.RenameKeys(text), &explicit); err != nil {
+	explicit, err := cli.Explicit("", text, given)
+	if err != nil {
 		return err
 	}
-	cli.Apply(&explicit, given)
 	if _, text, err := running.NewestUnverified(cfg.Out); err == nil {
 		saved, err := cli.Resolve(savedDefaults, "", text, nil)
 		if err == nil && explicit.DataRules == 0 {

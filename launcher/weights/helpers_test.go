@@ -174,7 +174,7 @@ func runOf(t testing.TB, folder string, mtp int, factor float32) (dir string, co
 		add("model.layers.3.eh_proj.weight", []int{d, 2 * d}, slices.Repeat([]float32{factor, -factor / 3}, d*d))
 	}
 	for rank, pieces := range shards {
-		if err := w.WriteShard(rank, pieces); err != nil {
+		if err := w.WriteShard(rank, pieces, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

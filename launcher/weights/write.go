@@ -146,16 +146,6 @@ func (s *Source) written(t Tensor, o Options) int64 {
 // metadata tells readers of the format that names and shapes are PyTorch's.
 func metadata() map[string]string { return map[string]string{"format": "pt"} }
 
-// Export writes all weights to one file, which appears when it is complete and is durable when
-// Export returns. It returns the number of tensors.
-func (s *Source) Export(ctx context.Context, path string, o Options) (int, error) {
-	if err := o.check(); err != nil {
-		return 0, err
-	}
-	tensors := s.Tensors()
-	return len(tensors), s.writeFile(ctx, path, tensors, o)
-}
-
 func (s *Source) writeFile(ctx context.Context, path string, tensors []Tensor, o Options) error {
 	var out []safetensors.Tensor
 	for _, t := range tensors {

@@ -66,6 +66,6 @@ func (c AdamW) Prepare(s Step) Update {
 		dst.Master, src.Master = r.Master()
 		dst.ExpAvg, src.ExpAvg = r.Vector(0)
 		dst.ExpAvgSq, src.ExpAvgSq = r.Vector(1)
-		tensor.AdamW(ex, dst, src, r.Work, r.Grad, step)
+		tensor.AdamW(ex, dst, src, r.Work, r.Grad, step, r.Sums)
 	}
 }

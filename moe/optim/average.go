@@ -50,7 +50,7 @@ func (a averaged) Prepare(s Step) Update {
 		update(ex, r)
 		average, before := r.Vector(own)
 		master, _ := r.Master()
-		tensor.LinearSum(ex, average, float32(keep), before, float32(1-keep), master)
+		tensor.LinearSum(ex, average, float32(keep), before, float32(1-keep), master, r.sumsOf(1+own, false))
 	}
 }
 

@@ -70,7 +70,7 @@ func TestBF16MomentsDecay(t *testing.T) {
 		before, second := slices.Clone(m.BF16()), tensor.New(tensor.BF16, significands)
 		copy(second.Bytes(), m.Bytes())
 		state := tensor.AdamWState{Master: zero(), ExpAvg: m, ExpAvgSq: second}
-		tensor.AdamW(tensor.NewExec(), state, state, zero(), zero(), tensor.NewAdamWStep(0, beta, beta, 1e-8, 0, 1, 1))
+		tensor.AdamW(tensor.NewExec(), state, state, zero(), zero(), tensor.NewAdamWStep(0, beta, beta, 1e-8, 0, 1, 1), new(tensor.UpdateSums))
 		for i, old := range before {
 			for _, now := range []tensor.BFloat16{m.BF16()[i], second.BF16()[i]} {
 				if (now.Float32() < old.Float32()) != decays {

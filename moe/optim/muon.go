@@ -96,15 +96,15 @@ func (c Muon) Prepare(s Step) Update {
 		rows, cols := r.Param.Dims[0], r.Param.Dims[1]
 		momentum, before := r.Vector(0)
 		m, rest := float32(c.Momentum), float32((1-c.Momentum)*s.GradScale)
-		tensor.LinearSum(ex, momentum, m, before, rest, r.Grad)
+		tensor.LinearSum(ex, momentum, m, before, rest, r.Grad, r.sumsOf(1, true))
 		direction := ex.New(tensor.FP32, rows, cols)
-		tensor.LinearSum(ex, direction, m, momentum, rest, r.Grad)
+		tensor.LinearSum(ex, direction, m, momentum, rest, r.Grad, tensor.LinearSums{})
 		o := NewtonSchulz(ex, direction, c.NewtonSchulz)
 
 		lr := s.LR * c.Rate
 		factor := muonScales[c.Scale](float64(rows), float64(cols))
 		master, old := r.Master()
-		tensor.LinearSum(ex, master, float32(1-float64(lr*c.Rest.WeightDecay)), old, float32(-lr*factor), o)
+		tensor.LinearSum(ex, master, float32(1-float64(lr*c.Rest.WeightDecay)), old, float32(-lr*factor), o, tensor.LinearSums{X: &r.Sums.Read[0]})
 		if c.QKClip > 0 {
 			r.Param.Heads.Clip(c.QKClip, master.F32())
 		}

@@ -33,7 +33,7 @@ func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.T
 	square := product.Reshape(rows*cols).Slice(0, side*side).Reshape(side, side) // used before product
 
 	scale := float32(1 / (norm(ex, x) + nsEps)) // singular values are at most 1
-	tensor.LinearSum(ex, y, scale, x, 0, x)
+	tensor.LinearSum(ex, y, scale, x, 0, x, tensor.LinearSums{})
 	for range nsSteps {
 		// With G = y·yᵀ or, of a tall matrix, yᵀ·y: y = a·y + (b·G + c·G²)·y, or y·(...).
 		wide, tall := y.Mat(), y.Mat().T()
@@ -42,13 +42,13 @@ func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.T
 		}
 		tensor.MatMulSymmetric(ex, gram.Mat(), wide, tall)
 		tensor.MatMulSymmetric(ex, square.Mat(), gram.Mat(), gram.Mat())
-		tensor.LinearSum(ex, factor, nsB, gram, nsC, square)
+		tensor.LinearSum(ex, factor, nsB, gram, nsC, square, tensor.LinearSums{})
 		if rows > cols {
 			tensor.MatMul(ex, product.Mat(), y.Mat(), factor.Mat())
 		} else {
 			tensor.MatMul(ex, product.Mat(), factor.Mat(), y.Mat())
 		}
-		tensor.LinearSum(ex, y, nsA, y, 1, product)
+		tensor.LinearSum(ex, y, nsA, y, 1, product, tensor.LinearSums{})
 	}
 	return y
 }

@@ -27,7 +27,6 @@ type Optimizer struct {
 	copies int     // of the state
 	now    int     // the newest copy
 	steps  int     // number of updates
-	sealed bool
 
 	averages bool // the rule keeps an average of the weights
 }
@@ -46,7 +45,7 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	_, o.averages = rule.(averaged)
 	o.shards = shardsOf(groups, rule)
 	for i := range o.shards {
-		o.shards[i].found = &changes{}
+		o.shards[i].sums = &shardSums{}
 	}
 	divide(o.shards)
 	if o.copies > len(shard{}.states) {
@@ -83,21 +82,6 @@ func divide(shards []shard) {
 			parts = nil
 		}
 	}
-}
-
-// Constants lists the memory that does not change while the optimizer is used, with a name: slices,
-// and pointers to values. It leaves out the elements of the state.
-func (o *Optimizer) Constants(list func(name string, values ...any)) {
-	list("the settings of the optimizer", &o.ClipNorm, &o.copies, &o.averages)
-	for i := range o.shards {
-		s := &o.shards[i]
-		list("the shards of the optimizer", &s.rule, &s.begin, &s.end, &s.last, &s.lo, &s.hi, s.spans, &s.division, &s.states)
-	}
-}
-
-// Counters lists the memory that Apply, Skip, Use and SetSteps change, in the same way.
-func (o *Optimizer) Counters(list func(name string, values ...any)) {
-	list("the counters of the optimizer", &o.steps, &o.now)
 }
 
 // Init sets the master weights to the model's initial ones and publishes them.
@@ -173,6 +157,9 @@ func (o *Optimizer) Skip() {
 
 // Discard resets the gradients, which are to be computed again.
 func (o *Optimizer) Discard() {
+	for i := range o.shards {
+		o.shards[i].sums.hasGrad = false
+	}
 	for _, g := range o.groups {
 		g.ZeroGrad()
 	}
@@ -187,10 +174,10 @@ func (o *Optimizer) next() (before int) {
 
 // updatesWork reports whether a shard's update also updates what is derived from its weights. It
 // does if the shard is a whole group of this rank alone, its state is updated in place, and weights
-// are updated one by one, in ranges that seals divide. Another copy of the state would be written
-// past the caches, and the weights would have to be read again.
+// are updated one by one. Another copy of the state would be written past the caches, and the
+// weights would have to be read again.
 func (o *Optimizer) updatesWork(s shard) bool {
-	return s.group.Ranks == nil && o.copies == 1 && !s.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
+	return s.group.Ranks == nil && o.copies == 1 && !s.rule.WholeMatrices()
 }
 
 // update computes the newest state from the previous one, and this rank's slices of the working
@@ -201,40 +188,25 @@ func (o *Optimizer) update(before int, lr, norm float64) {
 	for i := range o.shards {
 		s := &o.shards[i]
 		update := s.rule.Prepare(step)
-		sealed := func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
-			sealedUpdate{update, sealedCopy{s, before}, o.now, lo, hi, work}.run(ex)
-		}
 		grad := s.grad()
 		run := func(lo, hi int, work tensor.Tensor) Run {
-			return Run{Grad: grad.Slice(lo, hi), Work: work, dst: s.states[o.now], src: s.states[before], lo: lo, hi: hi, dstLo: lo}
+			return Run{Grad: grad.Slice(lo, hi), Work: work, Sums: &s.sums.update, dst: s.states[o.now], src: s.states[before], lo: lo, hi: hi, dstLo: lo}
 		}
 		switch {
 		case s.rule.WholeMatrices():
-			if o.sealed {
-				o.forSeals(s, before, checkSeals)
-				o.forSeals(s, before, checkGradSeals)
-			}
 			for p := range s.parts {
 				r := run(p.lo, p.hi, s.work().Slice(p.lo, p.hi))
 				r.Param = p.param
 				update(o.ex, r)
 			}
-			if o.sealed {
-				o.forSeals(s, o.now, writeSeals)
-			}
 		case o.updatesWork(*s):
 			s.group.UpdateWork(o.ex, func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
-				if o.sealed {
-					sealed(ex, lo, hi, work)
-				} else {
-					update(ex, run(lo, hi, work))
-				}
+				update(ex, run(lo, hi, work))
 			})
-		case o.sealed:
-			sealed(o.ex, 0, s.len(), s.work())
 		default:
 			update(o.ex, run(0, s.len(), s.work()))
 		}
+		s.compare(before, o.now)
 		fault.Point(fault.InUpdate)
 	}
 }
@@ -247,10 +219,8 @@ func (o *Optimizer) carry(before int) {
 	for _, s := range o.shards {
 		for i, from := range s.states[before] {
 			copy(s.states[o.now][i].Bytes(), from.Bytes())
-			if o.sealed {
-				copy(s.seals[o.now][i], s.seals[before][i])
-			}
 		}
+		s.sums.state[o.now] = s.sums.state[before]
 	}
 }
 
@@ -277,11 +247,8 @@ func (o *Optimizer) reduce() (float64, error) {
 			return 0, err
 		}
 	}
-	for i, s := range o.shards {
+	for _, s := range o.shards {
 		o.addSquares(&squares, s)
-		if o.sealed {
-			o.forSeals(&o.shards[i], o.now, writeGradSeals)
-		}
 	}
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
 	if err := collective.AllReduce(o.comm, squares[:], collective.Sum); err != nil {
@@ -304,15 +271,6 @@ func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
 	}
 }
 
-// Gradients yields this rank's slices of the summed gradients, after Reduce.
-func (o *Optimizer) Gradients(yield func(tensor.Tensor) bool) {
-	for _, s := range o.shards {
-		if !yield(s.grad()) {
-			return
-		}
-	}
-}
-
 // Publish rounds the master weights to the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
 	return o.publish(func(s state) tensor.Tensor { return s[0] })
@@ -324,7 +282,9 @@ func (o *Optimizer) publish(vector func(state) tensor.Tensor) error {
 		return fmt.Errorf("publishing weights: %w", err)
 	}
 	for _, s := range o.shards {
-		tensor.Convert(o.ex, s.work().Mat(), vector(s.states[o.now]).Mat())
+		var work tensor.Sum
+		tensor.RoundWeights(o.ex, s.work(), vector(s.states[o.now]), &work, nil)
+		s.sums.work = work.Load()
 	}
 	return o.distribute(func(shard) bool { return false })
 }
@@ -368,10 +328,19 @@ func (o *Optimizer) allGather(s shard) error {
 // publish sends the weights of this rank's slice to its peers, and receives theirs.
 func (s *shard) publish() error {
 	all, own := s.group.Work.Slice(s.division.First, s.division.End()), s.work()
+	var err error
 	if all.DType() == tensor.BF16 {
-		return collective.AllGatherV(s.peers, all.BF16(), own.BF16(), s.division.Counts)
+		err = collective.AllGatherV(s.peers, all.BF16(), own.BF16(), s.division.Counts)
+	} else {
+		err = collective.AllGatherV(s.peers, all.F32(), own.F32(), s.division.Counts)
 	}
-	return collective.AllGatherV(s.peers, all.F32(), own.F32(), s.division.Counts)
+	if err != nil {
+		return err
+	}
+	total := [1]uint32{s.sums.work}
+	err = collective.AllReduce(s.peers, total[:], collective.Sum)
+	s.sums.work = total[0]
+	return err
 }
 
 // refresh updates what is derived from the weights of a shard.
@@ -387,7 +356,6 @@ type Piece struct {
 	Offset int
 	Master []float32
 	State  []Named // the whole state: the master weights, then the vectors of the rule
-	Vector int     // the number of the vector of [Optimizer.State] that State[0] is a part of
 }
 
 // Named is a part of a vector of the state.
@@ -398,11 +366,10 @@ type Named struct {
 
 // Pieces yields every piece of the newest state of this rank, in a fixed order.
 func (o *Optimizer) Pieces(yield func(Piece) bool) {
-	first := 0
 	for _, s := range o.shards {
 		list := vectors(s.rule)
 		for p := range s.parts {
-			piece := Piece{Param: p.param, Offset: p.offset, Vector: first}
+			piece := Piece{Param: p.param, Offset: p.offset}
 			for i, v := range list {
 				piece.State = append(piece.State, Named{v.Name, s.states[o.now][i].Slice(p.lo, p.hi)})
 			}
@@ -411,7 +378,6 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 				return
 			}
 		}
-		first += len(list)
 	}
 }
 

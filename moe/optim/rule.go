@@ -50,6 +50,9 @@ func vectors(rule Rule) []Vector {
 		}
 		all = append(all, v)
 	}
+	if len(all) > tensor.MostVectors {
+		panic(fmt.Sprintf("optim: a state of %d vectors: give at most %d", len(all), tensor.MostVectors))
+	}
 	return all
 }
 
@@ -99,6 +102,9 @@ type Run struct {
 	Param *moe.Param    // the parameter; nil unless the rule asks for whole matrices
 	Grad  tensor.Tensor // FP32, summed over the ranks, not clipped
 	Work  tensor.Tensor // FP32 or BF16
+	// The update adds the checksums of the state that it reads and writes, of the gradient and of
+	// Work. Round adds those of the new master weights and of Work.
+	Sums *tensor.UpdateSums
 
 	src    state // of the whole shard, where the run is [lo, hi)
 	lo, hi int
@@ -117,8 +123,18 @@ func (r Run) vector(i int) (dst, src tensor.Tensor) {
 	return r.dst[i].Slice(r.dstLo, r.dstLo+r.hi-r.lo), r.src[i].Slice(r.lo, r.hi)
 }
 
+// sumsOf returns the checksums of a linear sum that updates vector number i of the state, from the
+// gradient as the second summand if grad is set.
+func (r Run) sumsOf(i int, grad bool) tensor.LinearSums {
+	s := tensor.LinearSums{X: &r.Sums.Read[i], Dst: &r.Sums.Wrote[i]}
+	if grad {
+		s.Y = &r.Sums.Grad
+	}
+	return s
+}
+
 // Round rounds the new master weights to Work, for an update that has not done so itself.
 func (r Run) Round(ex *tensor.Exec) {
 	master, _ := r.Master()
-	tensor.Convert(ex, r.Work.Mat(), master.Mat())
+	tensor.RoundWeights(ex, r.Work, master, &r.Sums.Work, &r.Sums.Wrote[0])
 }

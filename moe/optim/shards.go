@@ -21,10 +21,7 @@ type shard struct {
 	peers    *collective.Comm
 	division moe.Division // of these slices
 	states   [2]state
-	seals    [2][]seals // of the vectors of a state
-	found    *changes   // by seals
-
-	gradSeals seals
+	sums     *shardSums
 }
 
 // state holds a shard's master weights followed by the vectors of the rule.

@@ -31,6 +31,9 @@ func (normalizedSGD) Prepare(s Step) Update {
 		}
 		newMaster, master := r.Master()
 		newMomentum, momentum := r.Vector(0)
+		tensor.Words(ex, &r.Sums.Read[0], master)
+		tensor.Words(ex, &r.Sums.Read[1], momentum)
+		tensor.Words(ex, &r.Sums.Grad, r.Grad)
 		var squares float64
 		for i, g := range r.Grad.F32() {
 			m := tensor.ToBFloat16(0.9*momentum.BF16()[i].Float32() + g*float32(s.GradScale))
@@ -41,6 +44,7 @@ func (normalizedSGD) Prepare(s Step) Update {
 		for i, m := range newMomentum.BF16() {
 			newMaster.F32()[i] = master.F32()[i] - step*m.Float32()
 		}
+		tensor.Words(ex, &r.Sums.Wrote[1], newMomentum)
 		r.Round(ex)
 	}
 }

@@ -42,7 +42,7 @@ type Executor struct {
 	passes  map[pass]*moe.Pass
 	outputs map[pass]moe.Boundary // of passes
 	loss    moe.Loss
-	most    int // see MostInFlight
+	most    int // passes in flight at once
 
 	turns *collective.Turns // of overlapped pairs; nil: they do not overlap
 	twin  *tensor.Exec      // of their second actions

@@ -26,8 +26,6 @@ func ParseFormat(name string) (mx.Format, error) {
 			points, plain = strings.CutPrefix(part, "h")
 		}
 		switch {
-		case part == "4/6":
-			f.FourOverSix = true
 		case part == "3/4":
 			f.Shrink = true
 		case random, plain:
@@ -36,7 +34,7 @@ func ParseFormat(name string) (mx.Format, error) {
 				return f, fmt.Errorf("format %q: %q is not a transform: give one such as rht16 or h16", name, part)
 			}
 		default:
-			return f, fmt.Errorf("format %q: %q is unknown: use 4/6, 3/4, rht16 or h16", name, part)
+			return f, fmt.Errorf("format %q: %q is unknown: use 3/4, rht16 or h16", name, part)
 		}
 	}
 	return f, f.Validate()

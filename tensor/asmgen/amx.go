@@ -29,7 +29,6 @@ var amxOps = map[string]struct{ opcode, pp byte }{
 	"TILELOADDT1": {0x4b, 1},
 	"TILESTORED":  {0x4b, 2},
 	"TDPBF16PS":   {0x5c, 2},
-	"TDPBSSD":     {0x5e, 3},
 }
 
 // encodeAMX returns the bytes of an instruction of amxOps. ok is false for any other mnemonic.
@@ -61,7 +60,7 @@ func encodeAMX(mnemonic string, ops []Operand) (code []byte, ok bool) {
 	case "TILESTORED":
 		reg = byte(ops[0].(Tile))
 		memory(indexed(mnemonic, ops[1].(Mem)))
-	case "TDPBF16PS", "TDPBSSD":
+	case "TDPBF16PS":
 		second = byte(ops[0].(Tile))
 		tail = []byte{0xc0 | byte(ops[2].(Tile))<<3 | byte(ops[1].(Tile))}
 	}

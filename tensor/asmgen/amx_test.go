@@ -25,8 +25,6 @@ func TestEncodeAMX(t *testing.T) {
 		{"c4827a4b5c1840", "TILESTORED", []Operand{TMM(3), R8.At(64).Index(R11, 1)}},
 		{"c4e26a5cc1", "TDPBF16PS", []Operand{TMM(2), TMM(1), TMM(0)}},
 		{"c4e2425cdd", "TDPBF16PS", []Operand{TMM(7), TMM(5), TMM(3)}},
-		{"c4e26b5ec1", "TDPBSSD", []Operand{TMM(2), TMM(1), TMM(0)}},
-		{"c4e24b5ed5", "TDPBSSD", []Operand{TMM(6), TMM(5), TMM(2)}},
 	}
 	for _, tt := range tests {
 		code, ok := encodeAMX(tt.mnemonic, tt.ops)

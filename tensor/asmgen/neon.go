@@ -51,13 +51,6 @@ func (v Neon) S(i int) Neon {
 	return Neon{v.id, "S", int8(i)}
 }
 
-// B4 returns element i of the four groups of four bytes of v.
-func (v Neon) B4(i int) Neon {
-	v = v.S(i)
-	v.lanes = "B4"
-	return v
-}
-
 // String returns the operand in Go's assembler. A whole register is a floating-point register
 // there.
 func (v Neon) String() string {
@@ -81,7 +74,7 @@ func (v Neon) arm() string {
 	return fmt.Sprintf("v%d.%s", v.id, armLanes[v.lanes])
 }
 
-var armLanes = map[lanes]string{"S4": "4s", "D2": "2d", "H8": "8h", "B16": "16b", "S2": "2s", "H4": "4h", "S": "s", "B4": "4b"}
+var armLanes = map[lanes]string{"S4": "4s", "D2": "2d", "H8": "8h", "B16": "16b", "S2": "2s", "H4": "4h", "S": "s"}
 
 // Pair is the operand of an instruction that loads or stores two registers.
 type Pair [2]Operand

@@ -24,7 +24,7 @@ func TestChoose(t *testing.T) {
 		{"AVX2", "Zen 5", cpu.AVX2, ""},
 		{"avx512", "Zen 5", cpu.AVX512, ""},
 		{"avx512bf16", "Sapphire Rapids", cpu.AVX512BF16, ""},
-		{"avx512", "Haswell", cpu.AVX2, "SPMOE_CPU=avx512 is a tier this CPU or build does not have (no AVX512F, AVX512BW, AVX512DQ, AVX512VL, AVX512VBMI, AVX512VNNI, GFNI): unset it or use generic, avx2"},
+		{"avx512", "Haswell", cpu.AVX2, "SPMOE_CPU=avx512 is a tier this CPU or build does not have (no AVX512F, AVX512BW, AVX512DQ, AVX512VL, AVX512VBMI, GFNI): unset it or use generic, avx2"},
 		{"amx", "Sapphire Rapids without permission for tiles", cpu.AVX512,
 			"SPMOE_CPU=amx is a tier this CPU or build does not have (no permission for tile registers): unset it or use " + all},
 		{"sse9", "Zen 5", cpu.AVX512BF16, "SPMOE_CPU=sse9 is not a tier: unset it or use " + all},

@@ -10,7 +10,7 @@ import "github.com/klauspost/cpuid/v2"
 func detect() Features {
 	found := Features{
 		FastBF16:      cpuid.CPU.Supports(cpuid.AVX512BF16) && cpuid.CPU.VendorID != cpuid.Intel,
-		TileRegisters: supports(cpuid.AMXTILE) && supports(cpuid.AMXBF16) && supports(cpuid.AMXINT8) && tilesAllowed(),
+		TileRegisters: supports(cpuid.AMXTILE) && supports(cpuid.AMXBF16) && tilesAllowed(),
 	}
 	for _, r := range rows {
 		for _, f := range r.needs {

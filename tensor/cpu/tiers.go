@@ -20,7 +20,7 @@ const (
 	AVX512     Tier = "avx512"     // Ice Lake, Sapphire Rapids without AMX: permutes and multiplies bytes
 	AVX512BF16 Tier = "avx512bf16" // Zen 4, Zen 5: VDPBF16PS everywhere
 	AMX        Tier = "amx"        // Sapphire Rapids, Granite Rapids: products on tile registers
-	NEON       Tier = "neon"       // Graviton2, M1: BF16 by FP32 arithmetic, with the bits of avx2
+	NEON       Tier = "neon"       // Cortex-A72, Graviton2, M1: BF16 by FP32 arithmetic, with the bits of avx2
 	NEONBF16   Tier = "neon-bf16"  // Graviton3 and later, Grace, M2: BFMMLA, with other bits
 )
 
@@ -48,12 +48,11 @@ type features = []cpuid.FeatureID
 var rows = []row{
 	{tier: Generic},
 	{tier: AVX2, base: Generic, needs: features{cpuid.AVX2, cpuid.FMA3, cpuid.F16C}},
-	{tier: AVX512, base: AVX2, needs: features{cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VBMI, cpuid.AVX512VNNI,
-		cpuid.GFNI}},
+	{tier: AVX512, base: AVX2, needs: features{cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VBMI, cpuid.GFNI}},
 	{tier: AVX512BF16, base: AVX512, needs: features{cpuid.AVX512BF16}, wants: features{FastBF16}},
-	{tier: AMX, base: AVX512, needs: features{cpuid.AVX512BF16, cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8, TileRegisters}},
-	{tier: NEON, base: Generic, needs: features{cpuid.ASIMD, cpuid.ASIMDDP}},
-	{tier: NEONBF16, base: NEON, needs: features{cpuid.BF16, cpuid.I8MM}},
+	{tier: AMX, base: AVX512, needs: features{cpuid.AVX512BF16, cpuid.AMXTILE, cpuid.AMXBF16, TileRegisters}},
+	{tier: NEON, base: Generic, needs: features{cpuid.ASIMD}},
+	{tier: NEONBF16, base: NEON, needs: features{cpuid.BF16}},
 }
 
 // All lists all tiers in order of preference, the best last.

@@ -315,7 +315,7 @@ func written(t *testing.T, rng *rand.Rand, kind arrow.DataType, records []arrow.
 		return all
 	}
 	codecs := []compress.Compression{
-		compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Brotli, compress.Codecs.Zstd,
+		compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd,
 	}
 	encoding := []apache.Encoding{apache.Encodings.Plain, apache.Encodings.DeltaByteArray, apache.Encodings.DeltaLengthByteArray}[rng.IntN(3)]
 	properties := []apache.WriterProperty{

@@ -77,7 +77,7 @@ func main() {
 	}
 	write("rows.jsonl", lines.Bytes())
 	for name, c := range map[string]codec.Codec{
-		"none": &parquet.Uncompressed, "snappy": &parquet.Snappy, "gzip": &parquet.Gzip, "zstd": &parquet.Zstd, "lz4": &parquet.Lz4Raw, "brotli": &parquet.Brotli,
+		"none": &parquet.Uncompressed, "snappy": &parquet.Snappy, "gzip": &parquet.Gzip, "zstd": &parquet.Zstd, "lz4": &parquet.Lz4Raw,
 	} {
 		write("pg-"+name+"-v1.parquet", segment(c, &parquet.Plain, 1))
 		write("pg-"+name+"-v2.parquet", segment(c, &parquet.RLEDictionary, 2))

@@ -69,27 +69,8 @@ func (h *Host) Cut() {
 	h.cluster.hub.run(h.cluster.t, "ip", "link", "set", h.port, "down")
 }
 
-// Mend plugs the host in again.
-func (h *Host) Mend() {
-	h.cluster.t.Helper()
-	h.cluster.hub.run(h.cluster.t, "ip", "link", "set", h.port, "up")
-}
-
 // Sent returns the number of bytes that the host has sent over its link, including headers.
 func (h *Host) Sent() int64 {
-	h.cluster.t.Helper()
-	_, sent := h.traffic()
-	return sent
-}
-
-// Received returns the number of bytes that the host has received over its link, including headers.
-func (h *Host) Received() int64 {
-	h.cluster.t.Helper()
-	received, _ := h.traffic()
-	return received
-}
-
-func (h *Host) traffic() (received, sent int64) {
 	h.cluster.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", h.spaces.pid))
 	if err != nil {
@@ -98,13 +79,12 @@ func (h *Host) traffic() (received, sent int64) {
 	for line := range strings.Lines(string(text)) {
 		name, counters, _ := strings.Cut(line, ":")
 		if fields := strings.Fields(counters); strings.TrimSpace(name) == "eth0" && len(fields) == 16 {
-			received, _ = strconv.ParseInt(fields[0], 10, 64)
-			sent, _ = strconv.ParseInt(fields[8], 10, 64)
-			return received, sent
+			sent, _ := strconv.ParseInt(fields[8], 10, 64)
+			return sent
 		}
 	}
 	h.cluster.t.Fatalf("%s has no counters of eth0:\n%s", h.Name, text)
-	return 0, 0
+	return 0
 }
 
 // plug connects the host to the switch by a link.

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"spmoe/internal/testing/need"
 )
 
 // Link is the network link of a host.
@@ -43,7 +45,7 @@ func New(t testing.TB, n int, link Link) *Cluster {
 		t.Fatalf("%d hosts with links of %d bit/s: give 1 to 200 hosts and no negative rate", n, link.Rate)
 	}
 	if err := able(); err != nil {
-		lacks(t, "there can be no separate hosts: %v", err)
+		need.Missing(t, "there can be no separate hosts: %v", err)
 	}
 	c := &Cluster{t: t, folder: t.TempDir()}
 	table := "127.0.0.1 localhost\n"
@@ -79,15 +81,6 @@ func able() error {
 		return fmt.Errorf("unshare: %w: %s", err, out)
 	}
 	return nil
-}
-
-// lacks skips the test, or fails it if the environment says that nothing may be missing.
-func lacks(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("SPMOE_NEED_HOSTS") == "1" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.folder, name) }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"spmoe/internal/testing/need"
 )
 
 //go:embed agent.sh
@@ -51,7 +53,7 @@ func (c *Cluster) MPIRunOn(ctx context.Context, mpi MPI, ranks []int, program st
 	c.t.Helper()
 	for _, tool := range []string{mpi.Launcher(), mpi.Compiler()} {
 		if _, err := exec.LookPath(tool); err != nil {
-			lacks(c.t, "there is no %s", tool)
+			need.Missing(c.t, "there is no %s", tool)
 		}
 	}
 	var slots []string

@@ -35,8 +35,8 @@ func TestMPIRun(t *testing.T) {
 				t.Errorf("%q\nwant %q", got, want)
 			}
 			for _, h := range c.Hosts {
-				if sent, received := h.Sent(), h.Received(); sent < 16e6 || received < 16e6 || sent > 20e6 || received > 20e6 {
-					t.Errorf("%s sent %d bytes and received %d, for 16000000 each way", h.Name, sent, received)
+				if sent := h.Sent(); sent < 16e6 || sent > 20e6 {
+					t.Errorf("%s sent %d bytes, for 16000000 each way", h.Name, sent)
 				}
 			}
 		})

@@ -156,16 +156,16 @@ var Table = []Mutation{
 	{
 		Name: "zero-slice", Text: "the update of a ZeRO slice leaves out its last element",
 		File: "moe/optim/optimizer.go", Old: `update(o.ex, run(0, s.len(), s.work()))`, New: `n := max(s.len()-1, 0); update(o.ex, run(0, n, s.work().Slice(0, n)))`,
-		Args: "--set guard.memory=0", Axis: ranks, Tensor: anyWeight,
+		Args: "--set guard.every=0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "zero-shift", Text: "a ZeRO slice is updated with gradients that begin one element early",
-		File: "moe/optim/seals.go", Old: `Grad: s.grad().Slice(begin, end)`, New: `Grad: s.group.Grad.Slice(max(s.lo-1, 0)+begin, max(s.lo-1, 0)+end)`,
+		File: "moe/optim/optimizer.go", Old: `Grad: grad.Slice(lo, hi)`, New: `Grad: s.group.Grad.Slice(max(s.lo-1, 0)+lo, max(s.lo-1, 0)+hi)`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "wrong-slice", Text: "a ZeRO slice is updated with the gradients of another slice",
-		File: "moe/optim/seals.go", Old: `Grad: s.grad().Slice(begin, end)`, New: `Grad: s.group.Grad.Slice(s.group.Len()-s.hi+begin, s.group.Len()-s.hi+end)`,
+		File: "moe/optim/optimizer.go", Old: `Grad: grad.Slice(lo, hi)`, New: `Grad: s.group.Grad.Slice(s.group.Len()-s.hi+lo, s.group.Len()-s.hi+hi)`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
@@ -188,7 +188,7 @@ var Table = []Mutation{
 		File: "moe/optim/optimizer.go", Old: `if s.peers != nil {
 		if err := s.publish()`, New: `if s.peers != nil && (s.group.Shared || o.steps == 0) {
 		if err := s.publish()`,
-		Args: "--set guard.memory=0", Axis: ranks, Tensor: anyWeight,
+		Args: "--set guard.every=0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "data-order", Text: "the ranks of an `ep` group read the same rows",
@@ -264,8 +264,10 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-mask", Text: "a token of a shared sequence attends to its own part only",
-		File: "moe/attention.go", Old: `sealValue(p, &s.shape)`,
-		New:  `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; sealValue(p, &s.shape)`,
+		File: "moe/attention.go", Old: `s.score(p, top)
+	if p.cp`,
+		New:  `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; s.score(p, top)
+	if p.cp`,
 		Args: contexts, Axis: shares, Tensor: anyWeight,
 	},
 	{
@@ -318,7 +320,7 @@ var Table = []Mutation{
 				for i := range g.Grad.F32() { g.Grad.F32()[i] /= float32(m.mesh.Layout.Tensor()) }
 			}
 			g.completeGrad(w)`,
-		Args: products + " --set guard.memory=0 --set guard.activations=0", Axis: divides, Tensor: anExpert,
+		Args: products + " --set guard.every=0 --set guard.replay=0", Axis: divides, Tensor: anExpert,
 	},
 	{
 		Name: "tensor-expert-sum", Text: "at ep 1, the gradients of experts are not summed over ranks that divide products",

@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"spmoe/internal/testing/need"
 )
 
 // Cluster is a Slurm that runs until the end of the test that started it. Its methods end the test
@@ -31,19 +33,19 @@ const (
 )
 
 // Start starts Slurm with this machine as the only node, which runs cpus tasks at once, regardless
-// of the number of cores. It skips the test if that is not possible, see [Missing]. It also skips
-// it unless SPMOE_NEED_HOSTS=1 is set, because it starts daemons and takes time.
+// of the number of cores. It skips the test if that is not possible, or unless SPMOE_NEED_HOSTS=1
+// is set, because it starts daemons and takes time.
 func Start(t testing.TB, cpus int) *Cluster {
 	t.Helper()
-	if os.Getenv("SPMOE_NEED_HOSTS") != "1" {
+	if !need.Hosts() {
 		t.Skip("starts a Slurm, which takes a while: set SPMOE_NEED_HOSTS=1")
 	}
 	if os.Geteuid() != 0 {
-		Missing(t, "Slurm's daemons need root")
+		need.Missing(t, "Slurm's daemons need root")
 	}
 	for _, name := range []string{"munged", "slurmctld", "slurmd", "sbatch", "srun", "sinfo"} {
 		if _, err := exec.LookPath(name); err != nil {
-			Missing(t, "%s is not installed, or not in PATH (Debian: slurm-wlm)", name)
+			need.Missing(t, "%s is not installed, or not in PATH (Debian: slurm-wlm)", name)
 		}
 	}
 	host, err := os.Hostname()
@@ -58,16 +60,6 @@ func Start(t testing.TB, cpus int) *Cluster {
 	c.startDaemons(t)
 	c.waitForNode(t)
 	return c
-}
-
-// Missing ends a test that needs something that this machine does not have. The test is skipped or,
-// with SPMOE_NEED_HOSTS=1 in the environment, fails.
-func Missing(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("SPMOE_NEED_HOSTS") == "1" {
-		t.Fatalf(format+" (and SPMOE_NEED_HOSTS=1)", args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // initScript is the first process of a PID namespace, so that no process of a job or daemon
@@ -100,7 +92,7 @@ func (c *Cluster) startDaemons(t testing.TB) {
 		t.Fatal(err)
 	}
 	if err := init.Start(); errors.Is(err, syscall.EPERM) {
-		Missing(t, "no PID namespace for Slurm's daemons: %v", err)
+		need.Missing(t, "no PID namespace for Slurm's daemons: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}

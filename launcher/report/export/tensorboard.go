@@ -139,11 +139,6 @@ func (w *TensorBoard) values(e *event, l record.Line) {
 		}
 	case l.Eval != nil:
 		e.scalar("loss/held-out", float64(l.Eval.Loss))
-		for _, t := range l.Eval.Tasks {
-			for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
-				e.scalar("task/"+t.Task+"/"+name, float64(t.Metrics[name]))
-			}
-		}
 	case l.Load != nil:
 		e.counts(fmt.Sprintf("experts/layer %02d", l.Load.Layer), l.Load.Tokens)
 	case l.Phases != nil:

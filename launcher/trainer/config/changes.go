@@ -26,6 +26,8 @@ const (
 type Key struct {
 	Name   string // as in "optimizer.lr"
 	Group  string // of its flag, in the help
+	Range  string // of its values, such as "0..1024" or "1.."; empty: any
+	Help   string
 	Effect Effect
 }
 
@@ -88,6 +90,8 @@ func eachSetting(v reflect.Value, prefix string, section Key, visit func(key Key
 		key := Key{
 			Name:   prefix + stricttoml.Key(f),
 			Group:  cmp.Or(f.Tag.Get("group"), section.Group),
+			Range:  f.Tag.Get("range"),
+			Help:   f.Tag.Get("help"),
 			Effect: cmp.Or(Effect(f.Tag.Get("resume")), section.Effect),
 		}
 		switch {

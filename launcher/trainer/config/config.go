@@ -33,19 +33,19 @@ import (
 // config files. --set KEY=VALUE sets any; those with the tag flag have a flag too (--steps 100).
 type Config struct {
 	Flavor string `toml:"flavor" flag:"yes" group:"run" resume:"fixed" help:"built-in model that the model section starts from"`
-	Steps  int    `toml:"steps" flag:"yes" group:"run" resume:"harmless" help:"number of optimizer steps of the run"`
+	Steps  int    `toml:"steps" range:"1..2147483648" flag:"yes" group:"run" resume:"harmless" help:"number of optimizer steps of the run"`
 
-	ScheduleSteps int `toml:"schedule_steps,omitempty" group:"run" resume:"harmless" help:"steps that the learning rate is planned for, whatever the steps of the run are; after them it stays as it was in the last of them; 0: those of the run"`
+	ScheduleSteps int `toml:"schedule_steps,omitempty" range:"0..2147483648" group:"run" resume:"harmless" help:"steps that the learning rate is planned for, whatever the steps of the run are; after them it stays as it was in the last of them; 0: those of the run"`
 
 	Seq         int  `toml:"seq" flag:"yes" group:"run" resume:"fixed" help:"tokens per sequence"`
-	Batch       int  `toml:"batch" flag:"yes" group:"run" resume:"meaningful" help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch  int  `toml:"micro_batch" flag:"yes" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
+	Batch       int  `toml:"batch" range:"1..16777216" flag:"yes" group:"run" resume:"meaningful" help:"sequences per optimizer step of all ranks together (the global batch)"`
+	MicroBatch  int  `toml:"micro_batch" range:"0.." flag:"yes" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
 	ChainPasses bool `toml:"chain_passes" group:"run" resume:"harmless" help:"add the dense gradients of a step's passes one after another, not as a tree: saves FP32 copies of them, but the last bits of results then depend on micro_batch"`
 
 	Recompute string `toml:"recompute" flag:"yes" group:"run" resume:"harmless" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision string `toml:"precision" flag:"yes" group:"run" resume:"meaningful" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
 
-	RecipeFile string `toml:"recipe,multiline" group:"run" resume:"meaningful" help:"file with a format and a rounding for each operand, instead of precision; launcher recipe prints a built-in one; a run's config has its text"`
+	RecipeFile string `toml:"recipe,multiline" group:"run" resume:"meaningful" help:"file with a format and a rounding for each operand, instead of precision; launcher inspect --recipe prints a built-in one; a run's config has its text"`
 
 	DPReplicate int  `toml:"dp_replicate" group:"layout" resume:"harmless" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" group:"layout" resume:"harmless" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
@@ -55,17 +55,16 @@ type Config struct {
 	EP          int  `toml:"ep" flag:"yes" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp * tp; results are bit-identical"`
 
 	PP             int    `toml:"pp" flag:"yes" group:"layout" resume:"harmless" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
-	PPSchedule     string `toml:"pp_schedule" group:"layout" resume:"harmless" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
-	PPStages       int    `toml:"pp_stages_per_rank" group:"layout" resume:"harmless" help:"stages of each of these ranks; 0: as pp_layout says, or the fewest that the schedule allows"`
-	PPLayout       string `toml:"pp_layout" group:"layout" resume:"harmless" help:"layers of each stage in Megatron's notation, as Et*3|(tt|)*2,tmL: E embedding, t layer, m MTP module, L head; empty: stages of equal cost"`
-	PPMicrobatches int    `toml:"pp_microbatches" group:"layout" resume:"harmless" help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
-	PPOverlap      bool   `toml:"pp_overlap" group:"layout" resume:"harmless" help:"in the pairs of DualPipeV and of lists, a rank that waits for tokens of one pass continues with the other one; it needs more scratch memory; results are bit-identical"`
+	PPSchedule     string `toml:"pp_schedule" group:"layout" resume:"harmless" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV"`
+	PPStages       int    `toml:"pp_stages_per_rank" group:"layout" resume:"harmless" help:"stages of each of these ranks; 0: the fewest that the schedule allows"`
+	PPMicrobatches int    `toml:"pp_microbatches" range:"0.." group:"layout" resume:"harmless" help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
+	PPOverlap      bool   `toml:"pp_overlap" group:"layout" resume:"harmless" help:"in the pairs of DualPipeV, a rank that waits for tokens of one pass continues with the other one; it needs more scratch memory; results are bit-identical"`
 
 	EPExchange string  `toml:"ep_exchange" group:"layout" resume:"harmless" help:"token exchange between ranks: onesided or standard"`
 	EPDispatch string  `toml:"ep_dispatch" group:"layout" resume:"meaningful" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
 	EPCombine  string  `toml:"ep_combine_backward" group:"layout" resume:"meaningful" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
-	EPCapacity float64 `toml:"ep_capacity" group:"layout" resume:"meaningful" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
-	Threads    int     `toml:"threads" flag:"yes" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
+	EPCapacity float64 `toml:"ep_capacity" range:"0..1e9" group:"layout" resume:"meaningful" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
+	Threads    int     `toml:"threads" range:"0..1024" flag:"yes" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
 	Seed       uint64  `toml:"seed" flag:"yes" group:"run" resume:"fixed" help:"seed of the initial weights and of the data order"`
 	InitFrom   string  `toml:"init_from" flag:"yes" group:"run" resume:"fixed" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
 	Tokenizer  string  `toml:"tokenizer" flag:"yes" group:"run" resume:"fixed" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
@@ -76,7 +75,7 @@ type Config struct {
 	Data      []string `toml:"data" flag:"yes" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
 	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
 
-	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
+	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: as runs before did"`
 
 	DocumentMask bool `toml:"document_mask" group:"run" resume:"meaningful" help:"prevent attention between documents that are packed into one sequence"`
 
@@ -85,20 +84,18 @@ type Config struct {
 	SaveEvery Interval `toml:"save_every" flag:"yes" group:"saving" resume:"harmless" help:"steps or time between checkpoints, such as 500 or 10m; 0: only at the end"`
 	SaveAsync bool     `toml:"save_async" group:"saving" resume:"harmless" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
 	SaveRetry Duration `toml:"save_retry" group:"saving" resume:"harmless" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
-	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is complete, so a crash in between loses both"`
+	Keep      int      `toml:"keep" range:"0.." group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is complete, so a crash in between loses both"`
 
-	LogEvery      int `toml:"log_every" group:"output" resume:"harmless" help:"steps between log lines"`
-	EvalEvery     int `toml:"eval_every" flag:"yes" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
-	EvalSequences int `toml:"eval_sequences" group:"evaluation" resume:"harmless" help:"validation sequences per evaluation"`
+	LogEvery      int `toml:"log_every" range:"1.." group:"output" resume:"harmless" help:"steps between log lines"`
+	EvalEvery     int `toml:"eval_every" range:"-1.." flag:"yes" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
+	EvalSequences int `toml:"eval_sequences" range:"1..2147483648" group:"evaluation" resume:"harmless" help:"validation sequences per evaluation"`
 
-	EvalTasks []string `toml:"eval_tasks,omitempty" group:"evaluation" resume:"harmless" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
-
-	RecordEvery   int    `toml:"record_every" group:"output" resume:"harmless" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
+	RecordEvery   int    `toml:"record_every" range:"0.." group:"output" resume:"harmless" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
 	RecordRoutes  bool   `toml:"record_routes" group:"routes" resume:"harmless" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow"`
 	ReplayRoutes  string `toml:"replay_routes" group:"routes" resume:"meaningful" help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
 	ReplayWeights bool   `toml:"replay_weights" group:"routes" resume:"meaningful" help:"replay the weights of these experts as well; the router learns as if they were its own"`
-	SampleEvery   int    `toml:"sample_every" group:"evaluation" resume:"harmless" help:"steps between samples of the model's text while it trains; 0: only at the end"`
-	SampleTokens  int    `toml:"sample_tokens" group:"evaluation" resume:"harmless" help:"tokens of a sample; 0: no samples"`
+	SampleEvery   int    `toml:"sample_every" range:"0.." group:"evaluation" resume:"harmless" help:"steps between samples of the model's text while it trains; 0: only at the end"`
+	SampleTokens  int    `toml:"sample_tokens" range:"0..1048576" group:"evaluation" resume:"harmless" help:"tokens of a sample; 0: no samples"`
 	SamplePrompt  string `toml:"sample_prompt" group:"evaluation" resume:"harmless" help:"prompt of the samples"`
 
 	EMA float64 `toml:"ema,omitempty" group:"evaluation" resume:"meaningful" help:"decay per step of an exponential moving average of the weights, such as 0.99; evaluations measure its loss too; 0: no average"`
@@ -132,7 +129,7 @@ func Default(flavor string) (Config, error) {
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2,
 		LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX: MX{Scale: mx.RCEIL.String()}, Options: moe.DefaultOptions(),
-		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
+		Guard: Guard{Spike: 100, Skips: 5, Every: 1, Replay: 256},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: t.LR, Warmup: t.Warmup, DecayFrac: t.DecayFrac, Decay: t.Decay, MinFactor: t.MinFactor},
 			optimizer,
@@ -169,16 +166,10 @@ func (c Config) RankThreads(ranks, cores int) int {
 // MakeAbsolute makes the paths of files that a run reads absolute, so that it can be resumed from
 // another working directory.
 func (c *Config) MakeAbsolute() error {
-	c.Data, c.EvalTasks = slices.Clone(c.Data), slices.Clone(c.EvalTasks)
+	c.Data = slices.Clone(c.Data)
 	paths := []*string{&c.InitFrom, &c.ReplayRoutes}
 	if datasets.TokenizerInFile(c.Tokenizer) {
 		paths = append(paths, &c.Tokenizer)
-	}
-	if !IsSchedule(c.PPSchedule) {
-		paths = append(paths, &c.PPSchedule)
-	}
-	for i := range c.EvalTasks {
-		paths = append(paths, &c.EvalTasks[i])
 	}
 	var weights []string // "@WEIGHT" after the paths of data
 	for i, given := range c.Data {
@@ -213,7 +204,7 @@ func (c *Config) ReadRecipe() error {
 	if !strings.Contains(c.RecipeFile, "\n") {
 		text, err := system.ReadFile(c.RecipeFile, stricttoml.MaxSize)
 		if err != nil {
-			return fmt.Errorf("recipe: %w: give a file (launcher recipe nvfp4 prints one)", err)
+			return fmt.Errorf("recipe: %w: give a file (launcher inspect --recipe nvfp4 prints one)", err)
 		}
 		p, err := recipefile.Parse(string(text))
 		if err != nil {
@@ -294,17 +285,36 @@ func (c Config) DType() (tensor.DType, error) {
 // has no room for both.
 const FewestKept = 2
 
-// Limits on counts, far above any run. They keep positions, which are products of counts, from
-// overflowing.
-const (
-	MaxCount  = 1 << 31
-	maxBatch  = 1 << 24
-	maxSample = 1 << 20
-)
+// MaxCount limits counts, far above any run. So positions, which are products of counts, cannot
+// overflow.
+const MaxCount = 1 << 31
+
+// outOfRange returns an error for each setting outside of the range in the tag of its field, such
+// as range:"0..1024".
+func (c Config) outOfRange() (errs []error) {
+	EachSetting(c, func(key Key, v any) {
+		low, high, ok := strings.Cut(key.Range, "..")
+		if !ok {
+			return
+		}
+		x, least, most := 0.0, 0.0, math.Inf(1)
+		fmt.Sscan(fmt.Sprint(v), &x)
+		fmt.Sscan(low, &least)
+		give := low + " or more"
+		if high != "" {
+			fmt.Sscan(high, &most)
+			give = low + " to " + high
+		}
+		if !(x >= least && x <= most) {
+			errs = append(errs, fmt.Errorf("%s is %v: give %s: %s", key.Name, v, give, key.Help))
+		}
+	})
+	return errs
+}
 
 // Validate returns an error with every reason why n ranks cannot run this configuration.
 func (c Config) Validate(ranks int) error {
-	var errs []error
+	errs := c.outOfRange()
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
@@ -313,38 +323,21 @@ func (c Config) Validate(ranks int) error {
 	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
 	// A run could not be resumed from what a config file cannot hold.
 	must(c.Seed <= math.MaxInt64, "seed is %d: give at most %d, the largest that TOML holds", c.Seed, math.MaxInt64)
-	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.EndToken, c.DataField, c.ReplayRoutes}, slices.Concat(c.Data, c.EvalTasks)...) {
+	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.EndToken, c.DataField, c.ReplayRoutes}, c.Data...) {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
-	must(c.Steps >= 1 && c.Steps <= MaxCount, "steps is %d: give 1 or more, at most %d", c.Steps, MaxCount)
-	must(c.DataRules >= 1, "data_rules is %d: give %d to %d; new runs have the last", c.DataRules, datasets.FirstRules, datasets.NewestRules)
+	must(c.DataRules != 0, "data_rules is 0: give %d or %d; new runs have the last", datasets.TextRules, datasets.NewestRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
-	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
-	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
-	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
 	must(slices.Contains(ep.Names(), c.EPExchange), "ep_exchange is %q: use %s", c.EPExchange, strings.Join(ep.Names(), " or "))
-	must(c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0), "ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25", c.EPCapacity)
 	must(c.EPCapacity == 0 || c.EPExchange == "onesided", "ep_capacity is %v: it needs ep_exchange onesided", c.EPCapacity)
-	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
-	must(
-		c.ScheduleSteps >= 0 && c.ScheduleSteps <= MaxCount,
-		"schedule_steps is %d: give 0 (those of the run) or more, at most %d",
-		c.ScheduleSteps,
-		MaxCount,
-	)
 	must(c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval, "save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)", c.SaveEvery)
 	must(c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second), "save_retry is %v: give a time of 1s or more such as 10m, or 0s", c.SaveRetry)
-	must(c.EvalEvery >= AutoEval, "eval_every is %d: give -1 (ten evaluations), 0 (at start and end only) or more", c.EvalEvery)
-	must(c.Keep >= 0, "keep is %d: give 1 or more checkpoints, or 0 for one, which is removed before the next is complete if the disk has no room for both", c.Keep)
-	must(c.EvalSequences >= 1 && c.EvalSequences <= MaxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, MaxCount)
-	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
 	must(!c.RecordRoutes && c.ReplayRoutes == "" || c.Model.MoELayers() > 0, "record_routes and replay_routes need a model with routed experts")
 	must(!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts, "record_routes: a file holds the choices of at most %d experts, not %d", routes.MaxExperts, c.Model.Experts)
 	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")
+	must(c.Guard.Spike == 0 || c.Guard.Spike > 1 && !math.IsInf(c.Guard.Spike, 0), "guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", c.Guard.Spike)
 	must(c.EMA >= 0 && c.EMA < 1, "ema is %g: give 0 (no average of the weights) or a decay below 1, such as 0.99", c.EMA)
-	must(c.SampleEvery >= 0, "sample_every is %d: give 0 (at the end only) or more", c.SampleEvery)
-	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())
 	must(c.Optimizer.QKClip == 0 || !c.Model.QKNorm && !c.Model.QKVBias,
@@ -355,7 +348,7 @@ func (c Config) Validate(ranks int) error {
 	}
 	_, wires := c.Exchange()
 	_, recompute := moe.ParseRecompute(c.Recompute)
-	errs = append(errs, err, wires, recompute, c.Guard.validate(), datasets.Rules(c.DataRules).Validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
+	errs = append(errs, err, wires, recompute, datasets.Rules(c.DataRules).Validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
 	if ranks >= 1 {
 		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks), c.checkPipeline(ranks), c.checkContext(ranks))
 	}
@@ -385,21 +378,15 @@ func (c Config) Passes(ranks int) int {
 
 // Guard is the configuration of the guards.
 type Guard struct {
-	Spike       float64 `toml:"spike"       help:"recompute a step whose gradient norm exceeds optimizer.clip_norm and this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
-	Skips       int     `toml:"skips"       help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
-	Memory      int     `toml:"memory"      help:"steps between checks that weights have not changed by themselves (1: every step); the optimizer's state is checked at every step; 0: check neither"`
-	Activations int     `toml:"activations" help:"steps between those that check that activations and gradients do not change in memory while they wait; 1: every step, 0: never"`
-	Replay      int     `toml:"replay"      help:"compute the gradients of every Nth step twice and compare; 0: never"`
+	Spike  float64 `toml:"spike"       help:"recompute a step whose gradient norm exceeds optimizer.clip_norm and this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
+	Skips  int     `toml:"skips" range:"0.."       help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
+	Every  int     `toml:"every" range:"0.."       help:"steps between checks that selection biases and rotary tables have not changed in memory (1: every step); master weights, moments and working weights are checked at every step; 0: check nothing"`
+	Replay int     `toml:"replay" range:"0.."      help:"compute the gradients of every Nth step twice; a difference ends the run or the process of a rank; 0: never"`
 }
 
 func (g Guard) validate() error {
 	if !(g.Spike == 0 || g.Spike > 1) || math.IsInf(g.Spike, 0) {
 		return fmt.Errorf("guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", g.Spike)
-	}
-	for i, n := range []int{g.Skips, g.Memory, g.Activations, g.Replay} {
-		if n < 0 {
-			return fmt.Errorf("guard.%s is %d: give 0 or more", []string{"skips", "memory", "activations", "replay"}[i], n)
-		}
 	}
 	return nil
 }

@@ -95,15 +95,13 @@ func (c Config) CheckContext() error {
 		return nil
 	}
 	l := c.sharing()
-	name, n := l.SharersName(), l.Sharers()
 	var errs []error
-	must := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
+	if c.MicroBatch > 1 {
+		errs = append(errs, fmt.Errorf("micro_batch is %d: the ranks that share sequences (%s) have one sequence in a pass: give 0 or 1", c.MicroBatch, l.SharersName()))
 	}
-	must(c.MicroBatch <= 1, "micro_batch is %d: the ranks that share sequences (%s) have one sequence in a pass: give 0 or 1", c.MicroBatch, name)
-	must(!c.RecordRoutes && c.ReplayRoutes == "", "%s is %d: routes are recorded and replayed by whole sequences: give cp 1 and tp 1", name, n)
+	if c.RecordRoutes || c.ReplayRoutes != "" {
+		errs = append(errs, fmt.Errorf("%s is %d: routes are recorded and replayed by whole sequences: give cp 1 and tp 1", l.SharersName(), l.Sharers()))
+	}
 	if recipe, err := c.Recipe(); err == nil {
 		errs = append(errs, recipe.CheckContext(c.Model, l, c.Seq))
 	}

@@ -32,9 +32,8 @@ const (
 	arenaEnds = 2 << 20
 	// bytes of Go's runtime per byte of heap: spans and bitmaps
 	heapOverhead = 1.0 / 1024
-	// For every 1,024 numbers of the optimizer's state and of the gradients there is a seal, and
-	// for every 256 gradients a partial sum of the norm.
-	bytesPerSealed, bytesPerSquared = 8.0 / 1024, 8.0 / 256
+	// for every 256 gradients there is a partial sum of the norm
+	bytesPerSquared = 8.0 / 256
 )
 
 // processBytes returns each rank's share of the memory of their process. held is what a rank holds
@@ -42,19 +41,16 @@ const (
 func processBytes(c config.Config, ranks int, pass moe.PassMemory, held events.Memory) int64 {
 	threads := float64(c.RankThreads(ranks, runtime.GOMAXPROCS(0)))
 	text := float64(TextBytes(c.Data))
-	perRank := threads*(pass.Packing+pass.Helping) + writerBytes + arenaEnds + checkBytes(c, held)
+	perRank := threads*(pass.Packing+pass.Helping) + writerBytes + arenaEnds + normBytes(c, held)
 	once := (programBytes + runtimeBytes + text) / float64(ranks)
 	heap := float64(held.Total()) + perRank + text/float64(ranks)
 	return int64(min(once+perRank+heap*(heapOverhead+GarbagePercent/100.0), events.MostBytes))
 }
 
-// checkBytes returns the seals of a rank's part of the optimizer's state, and the partial sums of
-// its gradients' norm.
-func checkBytes(c config.Config, held events.Memory) float64 {
+// normBytes returns the partial sums of the norm of a rank's part of the gradients.
+func normBytes(c config.Config, held events.Memory) float64 {
 	perWeight := optim.BytesPerWeight(Rule(c).Of(moe.Linear)) // of most weights
-	weights := float64(held.Optimizer) / float64(max(perWeight, 1))
-	vectors := 1 + float64(perWeight)/4 // gradients, and the state if all of it is FP32
-	return weights * (vectors*bytesPerSealed + bytesPerSquared)
+	return float64(held.Optimizer) / float64(max(perWeight, 1)) * bytesPerSquared
 }
 
 // textSizes caches sizes of data, because a configuration is estimated many times.

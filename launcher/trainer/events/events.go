@@ -8,11 +8,9 @@ import (
 	"math"
 	"time"
 
-	"spmoe/collective"
 	"spmoe/collective/mesh"
 	"spmoe/datasets"
 	"spmoe/launcher/record"
-	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 )
@@ -60,14 +58,13 @@ type Corpus struct {
 // Step is one optimizer step. Its rates are means since the previous line.
 type Step = record.Step
 
-// Eval is a validation loss, with the results of the tasks that are to be run with it.
+// Eval is a validation loss.
 type Eval struct {
 	Step        int
 	Loss        float64 // nats/token
 	Averaged    float64 // the same of the averaged weights; 0: there are none
 	BitsPerByte float64
 	Sequences   int
-	Tasks       []tasks.Result
 }
 
 // Sample is text that the model wrote after a prompt, during the run. That at the end is part of
@@ -167,28 +164,6 @@ func (p Profile) Seconds() map[string]float64 {
 		by[f.Name] = f.Mean.Seconds()
 	}
 	return by
-}
-
-// A RoutingMeter counts the destinations of one rank's tokens.
-type RoutingMeter interface {
-	// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer. -1 means no
-	// expert.
-	Choices(layer int, topk []int32, slots int)
-
-	// Step counts a step: loads, [layers, experts], of all ranks' tokens, and this rank's
-	// sequences, [n, seq+1].
-	Step(loads []int64, rows []int32)
-
-	// Report ends the measurement, with the profile of the run. It is collective.
-	Report(c *collective.Comm, p Profile) error
-}
-
-// Routing describes the run to a RoutingMeter.
-type Routing struct {
-	Layers    []int // that have experts
-	Ranks     int   // that exchange tokens with each other
-	Cores     int   // of all ranks
-	Separator int32 // the token between documents; -1: none
 }
 
 // BitsPerByte converts nats/token.

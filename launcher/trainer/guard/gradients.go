@@ -1,22 +1,18 @@
-// Package guard keeps damage and faults out of the weights. A guard finds what is wrong, restores
-// it if it can, or says that the step must be computed again.
 package guard
 
 // The guard of the gradients: it keeps unusable gradients from the weights. A step whose gradient
 // norm is not finite, or is clipped and far above earlier norms, is computed again from the same
 // rows. If the second attempt is fine, the first was wrong and the second is used; otherwise the
-// step is skipped. A run that skips too many steps ends.
+// step is skipped. A run that skips too many steps ends. Some steps are computed twice in any case,
+// and must give the same bits.
 
 import (
 	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
-	"spmoe/collective"
 	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/state"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -41,18 +37,6 @@ func Fault(g config.Guard, norm, clipNorm float64, n state.Norms) string {
 type Attempt struct {
 	Norm   float64 // of the summed gradients
 	Totals state.Totals
-	sum    uint64 // checksum of the gradients; 0 if the step is not replayed
-}
-
-// same compares bit by bit.
-func (a Attempt) same(b Attempt) bool {
-	return a.sum == b.sum && math.Float64bits(a.Norm) == math.Float64bits(b.Norm) && math.Float64bits(a.Totals.Loss) == math.Float64bits(b.Totals.Loss)
-}
-
-// String implements [fmt.Stringer].
-func (a Attempt) String() string {
-	loss := a.Totals.MeanLoss()
-	return fmt.Sprintf("loss %v, gradient norm %v", loss, a.Norm)
 }
 
 // Verdict says what to do with the gradients of an attempt.
@@ -66,80 +50,46 @@ const (
 
 // Gradients judges the attempts of a step.
 type Gradients struct {
+	state.Lost
 	config.Guard
-	Comm     *collective.Comm
-	Ex       *tensor.Exec
-	Optim    *optim.Optimizer
-	Progress *state.Progress
-	Alarms   *state.Alarms
-	attempts []Attempt // of the current step
+	Ex    *tensor.Exec
+	Optim *optim.Optimizer
+
+	again bool // the step is computed again
+	first Attempt
+	sums  []uint32 // checksums of the first attempt, if the step is replayed
 }
 
 // Judge decides what follows the newest attempt of the current step. All ranks decide alike, from
-// numbers that all of them have. It is collective.
+// numbers that all of them have. A replayed step whose attempts differ ends the run, or the process
+// of a rank. It is collective.
 func (g *Gradients) Judge(a Attempt) (v Verdict, err error) {
-	replayed := config.Due(g.Replay, g.Progress.Step+1)
+	step := g.Progress.Step + 1
+	replayed, wrong := config.Due(g.Replay, step), g.wrong(a)
+	if !g.again {
+		if g.again = replayed || wrong != ""; !g.again {
+			return UseGradients, nil
+		}
+		g.first = a
+		if replayed {
+			g.sums = g.checksums(g.sums)
+		}
+		return ComputeAgain, nil
+	}
+	g.again = false
 	if replayed {
-		if a.sum, err = g.checksum(); err != nil {
+		if err := g.compare(a); err != nil {
 			return v, err
 		}
 	}
-	g.attempts = append(g.attempts, a)
-	switch len(g.attempts) {
-	case 1:
-		v = g.judgeFirst(a, replayed)
-	case 2:
-		v = g.judgeSecond(g.attempts[0], a, replayed)
-	default:
-		v = g.judgeThird(g.attempts[0], g.attempts[1], a)
-	}
-	if v != ComputeAgain {
-		g.attempts = g.attempts[:0]
-	}
-	return v, nil
-}
-
-// judgeFirst accepts an attempt without faults, unless the step is replayed.
-func (g *Gradients) judgeFirst(first Attempt, replayed bool) Verdict {
-	if replayed || g.wrong(first) != "" {
-		return ComputeAgain
-	}
-	return UseGradients
-}
-
-// judgeSecond accepts the second attempt or skips the step. If the step is replayed and the
-// attempts differ, it asks for a third.
-func (g *Gradients) judgeSecond(first, second Attempt, replayed bool) Verdict {
-	if replayed && !second.same(first) {
-		return ComputeAgain
-	}
-	step, wrong := g.Progress.Step+1, g.wrong(first)
-	switch again := g.wrong(second); {
-	case again != "":
-		g.Alarms.Raise("step %d is skipped and changes no weight: its gradient norm is %s, and %s when computed again", step, wrong, again)
-		return skipStep
+	switch before := g.wrong(g.first); {
 	case wrong != "":
-		g.Alarms.Raise("step %d had a transient fault: its gradient norm was %s; computed again it is %v, which is used", step, wrong, second.Norm)
+		g.Alarms.Raise("step %d is skipped and changes no weight: its gradient norm is %s, and %s when computed again", step, before, wrong)
+		return skipStep, nil
+	case before != "":
+		g.Alarms.Raise("step %d had a transient fault: its gradient norm was %s; computed again it is %v, which is used", step, before, a.Norm)
 	}
-	return UseGradients
-}
-
-// Disagree reports whether two attempts have differed, so that a third one decides.
-func (g *Gradients) Disagree() bool { return len(g.attempts) == 2 }
-
-// judgeThird accepts what two of three attempts agree on. The first two differ.
-func (g *Gradients) judgeThird(first, second, third Attempt) Verdict {
-	step, wrong := g.Progress.Step+1, g.wrong(third)
-	switch majority := third.same(first) || third.same(second); {
-	case !majority:
-		g.Alarms.Raise("step %d is skipped and changes no weight: it gave three different results: %v; %v; %v: this machine does not compute reliably", step, first, second, third)
-		return skipStep
-	case wrong != "":
-		g.Alarms.Raise("step %d is skipped and changes no weight: its gradient norm is %s in two of three attempts: %v; %v; %v", step, wrong, first, second, third)
-		return skipStep
-	}
-	g.Alarms.Raise("step %d had a transient fault: two attempts gave %v and %v, a third %v, which is used", step, first, second, third)
-	return UseGradients
+	return UseGradients, nil
 }
 
 // wrong describes what is wrong with an attempt; empty if nothing is.
@@ -147,45 +97,43 @@ func (g *Gradients) wrong(a Attempt) string {
 	return Fault(g.Guard, a.Norm, g.Optim.ClipNorm, g.Progress.Norms)
 }
 
-// checksum returns a checksum of the summed gradients of all ranks. Neither loss nor norm shows
-// that a gradient has the wrong sign. It is collective.
-func (g *Gradients) checksum() (sum uint64, err error) {
+// checksums returns the checksums of this rank's summed gradients, parameter by parameter. Neither
+// loss nor norm shows that a gradient has the wrong sign.
+func (g *Gradients) checksums(to []uint32) []uint32 {
 	defer g.Ex.Enter(g.Ex.Enter(profile.Guards))
-	mine := []uint64{0}
-	for t := range g.Optim.Gradients {
-		mine[0] = state.AddSum(mine[0], g.Ex, t)
+	to = to[:0]
+	for _, grad := range g.Optim.Gradients {
+		var sum tensor.Sum
+		tensor.Words(g.Ex, &sum, grad)
+		to = append(to, sum.Load())
 	}
-	all := make([]uint64, g.Comm.Size())
-	if err := collective.AllGather(g.Comm, all, mine); err != nil {
-		return 0, fmt.Errorf("comparing checksums of gradients: %w", err)
-	}
-	for _, s := range all {
-		sum = sum*state.SumPrime ^ s
-	}
-	return sum, nil
+	return to
 }
 
-// SkipError ends a run that has skipped too many steps. Restarting it unchanged would not help.
-type SkipError struct {
-	Steps []int // within the last 100
-	Most  int
-}
-
-// Error implements error.
-func (e *SkipError) Error() string {
-	return fmt.Sprintf("steps %s were skipped, more than %d of %d (guard.skips): the weights of the last good step are saved; lower optimizer.lr, or leave the data of these steps out",
-		strings.Trim(fmt.Sprint(e.Steps), "[]"), e.Most, state.SkipSteps)
-}
-
-// TooManySkips returns a [*SkipError] if the last step is one skip too many.
-func (g *Gradients) TooManySkips(s events.Step) error {
-	if !s.Skipped {
+// compare compares the second attempt of a step with the first. The first rank with a gradient that
+// differs is the one that ends. The update compares the gradients that it reads with these.
+func (g *Gradients) compare(second Attempt) error {
+	what, i, sums := "", 0, g.checksums(nil)
+	for name := range g.Optim.Gradients {
+		if sums[i] != g.sums[i] && what == "" {
+			what = fmt.Sprintf("step %d, computed twice, has two gradients of %s, the first that differs", g.Progress.Step+1, name)
+		}
+		i++
+	}
+	found, err := state.GatherTexts(g.Comm, what)
+	if err != nil {
+		return err
+	}
+	one, two := g.first.Totals.Loss, second.Totals.Loss
+	if found == nil && (math.Float64bits(one) != math.Float64bits(two) || math.Float64bits(g.first.Norm) != math.Float64bits(second.Norm)) {
+		found = make([]string, g.Comm.Size())
+		found[0] = fmt.Sprintf("step %d, computed twice, has two losses or norms: %v and %v, %v and %v", g.Progress.Step+1, one, two, g.first.Norm, second.Norm)
+	}
+	if found == nil {
+		g.Optim.ExpectGradients(sums)
 		return nil
 	}
-	from, _ := slices.BinarySearch(g.Progress.SkippedSteps, s.Step-state.SkipSteps+1)
-	recent := g.Progress.SkippedSteps[from:]
-	if len(recent) <= g.Skips {
-		return nil
-	}
-	return &SkipError{slices.Clone(recent), g.Skips}
+	first := slices.IndexFunc(found, func(what string) bool { return what != "" })
+	clear(found[first+1:])
+	return g.EndRanks(found, g.Progress.Step)
 }

@@ -1,5 +1,5 @@
 // Package observe has what only watches the steps of a run: the bytes that move, the times of kinds
-// of work, the trace, the record, the meter of routing.
+// of work, the trace and the record.
 package observe
 
 import (
@@ -19,15 +19,11 @@ type Observers struct {
 	Profiler *Profiler
 	Tracer   *Tracer
 	Recorder *Recorder
-	Routing  *RoutingObserver // nil: none
 	Rates    *Meter
 }
 
 // Before is called before each step. So the trace of a step encloses the profiler's kinds of work.
 func (o *Observers) Before(step int) {
-	if o.Routing != nil {
-		o.Routing.before()
-	}
 	o.Operands.before(step)
 	o.Tracer.before(step)
 	o.Profiler.Timer.Start()
@@ -41,9 +37,6 @@ func (o *Observers) After(s events.Step, took time.Duration, rows []int32) error
 		return err
 	}
 	o.Operands.observe(false)
-	if o.Routing != nil {
-		o.Routing.after(rows)
-	}
 	return o.Recorder.after(s, took-spent, spent)
 }
 
@@ -63,5 +56,5 @@ func (o *Observers) Report(show func(events.Profile), c *collective.Comm) error 
 			show(p)
 		}
 	}
-	return o.Routing.report(c, p)
+	return nil
 }

@@ -46,9 +46,6 @@ func (p *Profiler) After(spent time.Duration) {
 	p.cold = false
 }
 
-// Forget starts over, with a warm step.
-func (p *Profiler) Forget() { p.cold, p.all = false, profileSum{} }
-
 // Gather returns the profile of all ranks. It is collective.
 func (p *Profiler) Gather(c *collective.Comm) (events.Profile, error) { return p.all.gather(c) }
 

@@ -119,7 +119,7 @@ func (t *Tracer) end() error {
 	if !t.open {
 		return nil
 	}
-	c, all, cut := t.links[0].Comm, []byte(`{"displayTimeUnit":"ms","traceEvents":[`), len(t.text) > mostTrace
+	c, all, cut := t.links[0], []byte(`{"displayTimeUnit":"ms","traceEvents":[`), len(t.text) > mostTrace
 	own := make([]string, c.Size())
 	own[c.Rank()] = string(t.text)
 	for r := range own {

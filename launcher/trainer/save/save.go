@@ -5,6 +5,7 @@ package save
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,31 +13,30 @@ import (
 	"time"
 
 	"spmoe/collective"
-	"spmoe/internal/seal"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/guard"
 	"spmoe/launcher/trainer/observe"
 	"spmoe/launcher/trainer/state"
+	"spmoe/launcher/weights"
 )
 
 // Checkpointer saves the state of a run between its steps.
 type Checkpointer struct {
-	Cfg        config.Config
-	Report     events.Reporter
-	Lead       bool
-	State      *state.TrainState
-	Memory     *guard.Weights
-	StateGuard *guard.OptimizerState
-	Recorder   *observe.Recorder
-	Tracer     *observe.Tracer
-	Alarms     *state.Alarms
-	Saver      *Saver
-	Clock      *Clock
-	Config     sealedText // config.toml
-	Step       int        // of the newest checkpoint
-	TimeIsUp   bool       // all ranks agree that a save by time is due
+	Cfg      config.Config
+	Report   events.Reporter
+	Lead     bool
+	State    *state.TrainState
+	Guard    *guard.State
+	Recorder *observe.Recorder
+	Tracer   *observe.Tracer
+	Alarms   *state.Alarms
+	Saver    *Saver
+	Clock    *Clock
+	Config   []byte // config.toml
+	Step     int    // of the newest checkpoint
+	TimeIsUp bool   // all ranks agree that a save by time is due
 }
 
 // Prepare starts the clock of saves by time. It starts to allocate memory for copies of the state,
@@ -50,29 +50,32 @@ func (c *Checkpointer) Prepare() {
 	}
 }
 
-// intact returns what a checkpoint of the present state holds, with its seals. The seals of what
-// has none in memory are made before the guards compare it, so they cannot be those of a change. It
-// is collective.
+// intact returns what a checkpoint of the present state holds, after the guards have compared it.
+// It is collective.
 func (c *Checkpointer) intact() (s runState, pieces []checkpoint.Piece, err error) {
-	s.step, s.run, s.Config = c.State.Progress.Step, c.State.Progress.Run, c.Config
-	if _, lost := seal.Check(s.Config.Text, &s.Config.seal); lost {
-		return s, nil, errors.New("the configuration has changed in memory: resume from the last checkpoint (--resume)")
+	if err := c.Guard.BeforeSave(); err != nil {
+		return s, nil, err
 	}
-	for again := true; again; {
-		if s.Meta, err = sealText(c.State.Snapshot()); err != nil {
-			return s, nil, err
-		}
-		pieces = c.State.Pieces()
-		if again, err = c.Memory.Check(); err != nil {
-			return s, nil, err
-		}
-		restored, err := c.StateGuard.BeforeSave()
-		if err != nil {
-			return s, nil, err
-		}
-		again = again || restored
+	s.step, s.run, s.Config, s.sums = c.State.Progress.Step, c.State.Progress.Run, c.Config, c.sums()
+	s.Meta, err = json.Marshal(c.State.Snapshot())
+	return s, c.State.Pieces(), err
+}
+
+// sums returns the checksums that the guards have of this rank's state; nil: they have none.
+func (c *Checkpointer) sums() checkpoint.Sums {
+	if c.Guard.Every == 0 {
+		return nil
 	}
-	return s, pieces, nil
+	sums := checkpoint.Sums{}
+	for v := range c.State.Optim.Summed {
+		sums[v.Kind] += *v.Sum
+	}
+	if c.State.First {
+		for _, b := range c.Guard.Memory.Biases {
+			sums[checkpoint.Kind(weights.BiasPrefix)] += *b.Sum
+		}
+	}
+	return sums
 }
 
 // save saves the state between two steps. It waits for the last save of a run. An earlier save that
@@ -158,9 +161,6 @@ func (c *Checkpointer) finish(r saveResult) (failed, err error) {
 	}
 	if !c.Lead {
 		return r.failed, nil
-	}
-	for _, text := range r.changed {
-		c.Alarms.Add(events.Alarm{Step: step, Text: fmt.Sprintf("the checkpoint of step %d: %s", step, text)})
 	}
 	if r.failed == nil {
 		c.Report.Saved(events.Saved{Step: step, Path: filepath.Join(c.Cfg.Out, fmt.Sprintf("step-%08d", step)), Stall: r.stall, Lag: r.lag})

@@ -17,7 +17,6 @@ import (
 
 	"spmoe/collective"
 	"spmoe/internal/fault"
-	"spmoe/internal/seal"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
@@ -41,8 +40,8 @@ type Saver struct {
 	Copied    []checkpoint.Piece      // the memory of copies; nil: not yet allocated
 	Pending   *pendingSave            // the save in progress; nil: none
 
-	tokenizer sealedText // the run's tokenizer.json; empty: none
-	room      room       // for the save in progress
+	tokenizer []byte // the run's tokenizer.json; empty: none
+	room      room   // for the save in progress
 
 	// Corrupt, if not nil, is called with the pieces before they are copied or written: tests use
 	// it to corrupt memory.
@@ -53,22 +52,8 @@ type Saver struct {
 type runState struct {
 	step         int
 	run          string
-	Meta, Config sealedText // progress, config.toml
-}
-
-// sealedText is a text with the seal that it had when it was made.
-type sealedText struct {
-	Text []byte
-	seal uint64
-}
-
-// Sealed returns a text with its seal.
-func Sealed(text []byte) sealedText { return sealedText{text, seal.Of(text)} }
-
-// sealText returns the JSON of x with its seal.
-func sealText(x any) (sealedText, error) {
-	text, err := json.Marshal(x)
-	return Sealed(text), err
+	sums         checkpoint.Sums // of this rank's state; nil: unknown
+	Meta, Config []byte          // progress, config.toml
 }
 
 // pendingSave is a save whose result is not reported yet.
@@ -83,11 +68,10 @@ type pendingSave struct {
 // saveResult is the result of a save.
 type saveResult struct {
 	*pendingSave
-	lag     time.Duration // from begin until it was durable
-	failed  error         // why there is no checkpoint, the same on all ranks
-	changed []string      // what had changed in memory and was restored, on all ranks
-	untidy  error         // a problem despite a checkpoint, on the leading rank
-	broken  error         // why the ranks could not agree
+	lag    time.Duration // from begin until it was durable
+	failed error         // why there is no checkpoint, the same on all ranks
+	untidy error         // a problem despite a checkpoint, on the leading rank
+	broken error         // why the ranks could not agree
 }
 
 // NewSaver creates the savers' communicator. It is collective.
@@ -115,7 +99,7 @@ func NewSaver(cfg config.Config, tokenizer []byte, files checkpoint.Files, held 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Saver{
-		comm: own, folders: shared, lock: lock, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: Sealed(tokenizer),
+		comm: own, folders: shared, lock: lock, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: tokenizer,
 	}
 	s.Files = cancellable{files, ctx, own.Progress(), s}
 	return s, nil
@@ -154,7 +138,6 @@ func (s *Saver) Snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
 	}
 	for i, p := range pieces {
 		copy(s.Copied[i].Bytes(), p.Bytes())
-		s.Copied[i].Vector = p.Vector
 		fault.Point(fault.InSnapshot)
 	}
 	return s.Copied
@@ -237,10 +220,10 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	s.room = room{w: w, run: l.State.run, part: checkpoint.PartBytes(pieces)}
 	if lead {
 		const progress = 16 << 10 // in the manifest
-		s.room.part += int64(len(l.State.Config.Text)+len(s.tokenizer.Text)) + progress
+		s.room.part += int64(len(l.State.Config)+len(s.tokenizer)) + progress
 	}
 	if err == nil {
-		err = s.writeShard(l, w, pieces)
+		err = w.WriteShard(s.comm.Rank(), pieces, l.State.sums)
 	}
 	if s.Cfg.Keep == 0 && !s.room.met {
 		if failed, broken = s.makeRoom(false, err); broken != nil {
@@ -248,73 +231,27 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 		}
 		err = cmp.Or(err, failed)
 	}
-	if failed, broken = s.agreeOnShards(l, err); failed != nil || broken != nil {
+	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
 	}
 	if failed, broken = s.copyParts(w); failed != nil || broken != nil {
 		return failed, broken
 	}
 	if lead {
-		s.restoreTexts(l)
-		w.Seals.Meta, w.Seals.Config, w.Seals.Tokenizer = l.State.Meta.seal, l.State.Config.seal, s.tokenizer.seal
-		if s.tokenizer.Text != nil {
-			err = w.WriteTokenizer(s.tokenizer.Text)
+		if s.tokenizer != nil {
+			err = w.WriteTokenizer(s.tokenizer)
 		}
 		w.Run, w.Checks = l.State.run, []func(*checkpoint.Reader) error{state.CheckState}
 		if err == nil {
-			err = w.Commit(json.RawMessage(l.State.Meta.Text), l.State.Config.Text)
+			err = w.Commit(json.RawMessage(l.State.Meta), l.State.Config)
 		}
 		if err == nil {
 			l.lag = time.Since(l.begin)
 			if l.untidy = s.held.Check(); l.untidy == nil {
 				l.untidy = errors.Join(
 					checkpoint.Prune(s.Files, s.Cfg.Out, w.Run, s.Cfg.Kept()),
-					system.WriteFile(filepath.Join(s.Cfg.Out, "config.toml"), l.State.Config.Text))
+					system.WriteFile(filepath.Join(s.Cfg.Out, "config.toml"), l.State.Config))
 			}
-		}
-	}
-	return s.agree(err)
-}
-
-// writeShard writes this rank's part and notes what had changed in memory.
-func (s *Saver) writeShard(l *saveResult, w *checkpoint.Writer, pieces []checkpoint.Piece) error {
-	memory := "the state"
-	if s.Cfg.Copies() && !l.Last {
-		memory = "the copy of the state"
-	}
-	w.Changed = func(c checkpoint.Change) {
-		text := fmt.Sprintf("rank %d: %s was not written as it is in memory: it was written again", s.comm.Rank(), c.Vector)
-		if c.Memory {
-			text = fmt.Sprintf("rank %d: %s had changed in %s: it was restored from its checksum and written again", s.comm.Rank(), c.Vector, memory)
-		}
-		l.changed = append(l.changed, text)
-	}
-	err := w.WriteShard(s.comm.Rank(), pieces)
-	if errors.Is(err, checkpoint.ErrChanged) {
-		err = fmt.Errorf("%w, in %s", err, memory)
-	}
-	return err
-}
-
-// restoreTexts restores the texts of the manifest, which have waited while the shards were written.
-func (s *Saver) restoreTexts(l *saveResult) {
-	for what, t := range map[string]*sealedText{"the trainer's progress": &l.State.Meta, "the configuration": &l.State.Config, "the tokenizer": &s.tokenizer} {
-		if ok, lost := seal.Check(t.Text, &t.seal); !ok && !lost {
-			l.changed = append(l.changed, fmt.Sprintf("rank %d: %s had changed in memory: it was restored from its checksum", s.comm.Rank(), what))
-		}
-	}
-}
-
-// agreeOnShards is agree after all ranks have written. It also shares what they have noted.
-func (s *Saver) agreeOnShards(l *saveResult, err error) (failed, broken error) {
-	all, broken := state.GatherTexts(s.comm, strings.Join(l.changed, "\n"))
-	if broken != nil {
-		return nil, broken
-	}
-	l.changed = nil
-	for _, texts := range all {
-		if texts != "" {
-			l.changed = append(l.changed, strings.Split(texts, "\n")...)
 		}
 	}
 	return s.agree(err)

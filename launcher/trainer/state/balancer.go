@@ -77,18 +77,3 @@ func (b *Balancer) Discard() {
 		route.Reset()
 	}
 }
-
-// Biases appends the selection biases of all routers.
-func (b *Balancer) Biases(all []float32) []float32 {
-	for _, route := range b.Routings {
-		all = append(all, route.Bias.F32()...)
-	}
-	return all
-}
-
-// SetBiases sets the selection biases of all routers.
-func (b *Balancer) SetBiases(from []float32) {
-	for _, route := range b.Routings {
-		from = from[copy(route.Bias.F32(), from):]
-	}
-}

@@ -22,7 +22,6 @@ type DataLoader struct {
 	separator int32 // the token that ends a document
 	// [sequences of this rank, seq+1] of the current step, pass after pass
 	Rows    []int32
-	sum     uint64  // checksum of rows
 	Inputs  []int32 // [sequences per pass, seq]
 	Targets []int32
 	// position at which each input's document begins; nil: attention is not restricted to documents
@@ -49,22 +48,11 @@ func NewDataLoader(cfg config.Config, text *datasets.Loader, separator int32, ra
 func (d *DataLoader) Load(ex *tensor.Exec, tokens int64, again bool) error {
 	defer ex.Enter(ex.Enter(profile.Data))
 	d.Loader.Continue(d.position(tokens), again)
-	err := d.Loader.Next(d.Rows)
-	d.sum = datasets.Checksum(d.Rows)
-	return err
+	return d.Loader.Next(d.Rows)
 }
 
 // position returns the position of the loader after some tokens.
 func (d *DataLoader) position(tokens int64) int64 { return tokens / int64(d.Seq) }
-
-// Intact reports whether the rows are those that were loaded.
-func (d *DataLoader) Intact() bool { return datasets.Checksum(d.Rows) == d.sum }
-
-// Constants lists the memory that does not change.
-func (d *DataLoader) Constants(list func(name string, values ...any)) {
-	list("the settings of the loader", &d.Seq, &d.Batch, &d.separator)
-	list("the settings of the loader", d.Loader.Constants()...)
-}
 
 // Micro returns the maximum number of sequences per pass.
 func (d *DataLoader) Micro() int { return len(d.Inputs) / d.Seq }

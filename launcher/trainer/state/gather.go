@@ -4,17 +4,8 @@ import (
 	"slices"
 
 	"spmoe/collective"
-	"spmoe/tensor"
 	"spmoe/tensor/alloc"
 )
-
-// SumPrime combines checksums: FNV's prime.
-const SumPrime = 1<<40 + 1<<8 + 0xb3
-
-// AddSum combines the checksum of a tensor with that of the tensors before it.
-func AddSum(sum uint64, ex *tensor.Exec, t tensor.Tensor) uint64 {
-	return sum*SumPrime ^ tensor.Checksum(ex, t)
-}
 
 // EveryRank lists n ranks.
 func EveryRank(n int) (ranks []int) {
@@ -22,11 +13,6 @@ func EveryRank(n int) (ranks []int) {
 		ranks = append(ranks, rank)
 	}
 	return ranks
-}
-
-// Median returns the lower median.
-func Median(seconds []float64) float64 {
-	return slices.Sorted(slices.Values(seconds))[(len(seconds)-1)/2]
 }
 
 // GatherTexts returns the text of each rank; nil if all are empty. It is collective.

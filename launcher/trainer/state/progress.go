@@ -7,6 +7,7 @@ package state
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"spmoe/datasets"
 	"spmoe/launcher/checkpoint"
@@ -162,4 +163,26 @@ func (l Recent) Last() float64 {
 func (p Progress) Clone() Progress {
 	p.Recent, p.Norms, p.SkippedSteps = slices.Clone(p.Recent), slices.Clone(p.Norms), slices.Clone(p.SkippedSteps)
 	return p
+}
+
+// SkipError ends a run that has skipped too many steps. Restarting it unchanged would not help.
+type SkipError struct {
+	Steps []int // within the last 100
+	Most  int
+}
+
+// Error implements error.
+func (e *SkipError) Error() string {
+	return fmt.Sprintf("steps %s were skipped, more than %d of %d (guard.skips): the weights of the last good step are saved; lower optimizer.lr, or leave the data of these steps out",
+		strings.Trim(fmt.Sprint(e.Steps), "[]"), e.Most, SkipSteps)
+}
+
+// TooManySkips returns a [*SkipError] if the last step is skipped and exceeds the maximum.
+func (p *Progress) TooManySkips(most int) error {
+	from, _ := slices.BinarySearch(p.SkippedSteps, p.Step-SkipSteps+1)
+	recent := p.SkippedSteps[from:]
+	if len(recent) <= most || recent[len(recent)-1] != p.Step {
+		return nil
+	}
+	return &SkipError{slices.Clone(recent), most}
 }

@@ -6,7 +6,6 @@ package state
 import (
 	"slices"
 
-	"spmoe/internal/seal"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
@@ -16,18 +15,14 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// Pieces lists a piece's tensors with their checkpoint names, and with those of the vectors of the
-// state that they belong to, if these are given.
-func Pieces(p optim.Piece, vectors []*checkpoint.Vector) (all []checkpoint.Piece) {
-	for i, v := range p.State {
+// Pieces lists a piece's tensors with their checkpoint names.
+func Pieces(p optim.Piece) (all []checkpoint.Piece) {
+	for _, v := range p.State {
 		c := checkpoint.Piece{Name: v.Name + "/" + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset)}
 		if v.Data.DType() == tensor.BF16 {
 			c.BF16 = v.Data.Bytes()
 		} else {
 			c.Data = v.Data.F32()
-		}
-		if vectors != nil {
-			c.Vector = vectors[p.Vector+i]
 		}
 		all = append(all, c)
 	}
@@ -86,38 +81,16 @@ func (s *TrainState) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	return s.Model.Eval(ex, b)
 }
 
-// Observe calls f with the activations of later passes: see [moe.Model.Observe].
-func (s *TrainState) Observe(f func(name string, t tensor.Tensor)) {
-	for _, m := range s.Models() {
-		m.Observe(f)
-	}
-}
-
-// Pieces lists everything that this rank saves, with its seals if the state has any. Of the ranks
-// with the same routers, the first saves the selection biases. Their seals are made here.
+// Pieces lists everything that this rank saves. Of the ranks with the same routers, the first saves
+// the selection biases.
 func (s *TrainState) Pieces() (mine []checkpoint.Piece) {
-	var vectors []*checkpoint.Vector
-	if sealed := s.Optim.SavedSeals(); sealed != nil {
-		for name := range s.Optim.State {
-			vectors = append(vectors, &checkpoint.Vector{Name: name, Seals: sealed[len(vectors)]})
-		}
-	}
 	for p := range s.Optim.Pieces {
-		mine = append(mine, Pieces(p, vectors)...)
+		mine = append(mine, Pieces(p)...)
 	}
-	if !s.First {
-		return mine
+	if s.First {
+		mine = append(mine, s.Biases()...)
 	}
-	biases := s.Biases()
-	if s.Optim.Sealed() {
-		var memory []byte
-		v := &checkpoint.Vector{Name: "selection biases"}
-		for i := range biases {
-			biases[i].Vector, memory = v, append(memory, biases[i].Bytes()...)
-		}
-		v.Seals = seal.Make(memory, 4)
-	}
-	return append(mine, biases...)
+	return mine
 }
 
 // Biases lists the selection biases of this rank's routers.

@@ -32,8 +32,8 @@ type Notes struct {
 	Progress Progress    `json:"progress"`
 	Peak     float64     `json:"peak"` // of the machine, FLOP/s
 	Biases   [][]float32 `json:"biases"`
-	// digests of the optimizer's state; nil if it is not guarded
-	State []uint64 `json:"state"`
+	// checksums of the state and of the biases; nil: they are not compared
+	Sums []uint32 `json:"sums"`
 }
 
 // notesHeader is the size of the header of notes: their length and their CRC-32.
@@ -115,18 +115,12 @@ func (k *Vault) Recall(step int64) (n Notes, err error) {
 	return n, nil
 }
 
-// Forget drops the damaged state after a step. The state before it is intact on all ranks if they
-// have made a step since they began and no update has overwritten it. Otherwise the run starts
-// over, if it is still in its first step and did not start from a state in the vaults. ok is false
-// if neither is possible.
-func (k *Vault) Forget(step int, overwritten bool) (ok bool) {
-	before := int64(step) - 1
-	if step == k.Begun || overwritten {
-		before = -1
+// Return makes the ranks go back to the state after a step. If it is not the newest one, it must be
+// the one before. A negative step, or one before this process began, makes them go back to the
+// newest checkpoint, or start over if there is none.
+func (k *Vault) Return(step int) {
+	if step < k.Begun {
+		step = -1
 	}
-	if before < 0 && (k.Resumed || step > k.Begun) {
-		return false
-	}
-	k.vault.Keep(before)
-	return true
+	k.vault.Keep(int64(step))
 }

@@ -62,20 +62,6 @@ func DecodeCols(dst []uint16, codes []uint8, scales []float32) {
 	decodeColsAVX512(data(dst), data(codes[:len(dst)/2]), data(scales[:len(dst)]), len(dst)/Block)
 }
 
-// AllCodes sets codes to all codes in order, block by block. DecodeRows turns them into tables: the
-// 16 numbers of each block.
-func AllCodes(codes []uint8) {
-	for i := range codes {
-		low := uint8(2 * i % Block)
-		codes[i] = low | (low+1)<<4
-	}
-}
-
-// LookUp is DecodeRows by tables. The length of dst is a multiple of two blocks.
-func LookUp(dst []uint16, codes []uint8, tables []uint16) {
-	lookUpAVX512(data(dst), data(codes[:len(dst)/2]), data(tables[:len(dst)]), len(dst)/(2*Block))
-}
-
 // HadamardCols replaces 16 rows of FP32 by their Hadamard transform along columns: H·diag(s)/4. Bit
 // i of signs says whether s is -1 in row i.
 func HadamardCols(x []float32, signs uint16) {

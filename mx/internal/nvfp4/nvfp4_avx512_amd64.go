@@ -51,11 +51,6 @@ func encodeStochasticColsAVX512(codes unsafe.Pointer, x unsafe.Pointer, factors 
 //go:noescape
 func decodeColsAVX512(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int)
 
-// lookUpAVX512 takes n pairs of blocks.
-//
-//go:noescape
-func lookUpAVX512(dst unsafe.Pointer, codes unsafe.Pointer, tables unsafe.Pointer, n int)
-
 // hadamardAVX512 transforms 16 rows of n vectors in place. The rows are stride bytes apart. Bit i
 // of signs negates row i first.
 //

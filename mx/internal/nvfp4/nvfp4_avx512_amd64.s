@@ -142,27 +142,6 @@ DATA decodeColsAVX512Numbers<>+56(SB)/4, $0xc0800000
 DATA decodeColsAVX512Numbers<>+60(SB)/4, $0xc0c00000
 GLOBL decodeColsAVX512Numbers<>(SB), RODATA|NOPTR, $64
 
-DATA lookUpAVX512Mask<>+0(SB)/4, $0x000f000f
-GLOBL lookUpAVX512Mask<>(SB), RODATA|NOPTR, $4
-
-DATA lookUpAVX512Offsets<>+0(SB)/4, $0x00000000
-DATA lookUpAVX512Offsets<>+4(SB)/4, $0x00000000
-DATA lookUpAVX512Offsets<>+8(SB)/4, $0x00000000
-DATA lookUpAVX512Offsets<>+12(SB)/4, $0x00000000
-DATA lookUpAVX512Offsets<>+16(SB)/4, $0x00000000
-DATA lookUpAVX512Offsets<>+20(SB)/4, $0x00000000
-DATA lookUpAVX512Offsets<>+24(SB)/4, $0x00000000
-DATA lookUpAVX512Offsets<>+28(SB)/4, $0x00000000
-DATA lookUpAVX512Offsets<>+32(SB)/4, $0x00100010
-DATA lookUpAVX512Offsets<>+36(SB)/4, $0x00100010
-DATA lookUpAVX512Offsets<>+40(SB)/4, $0x00100010
-DATA lookUpAVX512Offsets<>+44(SB)/4, $0x00100010
-DATA lookUpAVX512Offsets<>+48(SB)/4, $0x00100010
-DATA lookUpAVX512Offsets<>+52(SB)/4, $0x00100010
-DATA lookUpAVX512Offsets<>+56(SB)/4, $0x00100010
-DATA lookUpAVX512Offsets<>+60(SB)/4, $0x00100010
-GLOBL lookUpAVX512Offsets<>(SB), RODATA|NOPTR, $64
-
 DATA hadamardSign<>+0(SB)/4, $0x80000000
 GLOBL hadamardSign<>(SB), RODATA|NOPTR, $4
 
@@ -503,30 +482,6 @@ loop1:
 	VPMOVDW Z1, (AX)
 	ADDQ $8, BX
 	ADDQ $32, AX
-	ADDQ $64, CX
-	DECQ DX
-	JNZ loop1
-	VZEROUPPER
-	RET
-
-// func lookUpAVX512(dst unsafe.Pointer, codes unsafe.Pointer, tables unsafe.Pointer, n int)
-TEXT ·lookUpAVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ codes+8(FP), BX
-	MOVQ tables+16(FP), CX
-	MOVQ n+24(FP), DX
-	VPBROADCASTD lookUpAVX512Mask<>+0(SB), Z0
-	VMOVDQU64 lookUpAVX512Offsets<>+0(SB), Z1
-	PCALIGN $64
-loop1:
-	VPMOVZXBD (BX), Z2
-	VPSLLD $12, Z2, Z3
-	VPTERNLOGD $168, Z0, Z3, Z2
-	VPORD Z1, Z2, Z2
-	VPERMW (CX), Z2, Z2
-	VMOVDQU64 Z2, (AX)
-	ADDQ $16, BX
-	ADDQ $64, AX
 	ADDQ $64, CX
 	DECQ DX
 	JNZ loop1

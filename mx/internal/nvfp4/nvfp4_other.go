@@ -14,7 +14,6 @@ func encodeStochasticRowsAVX512(codes, x, factors, draws unsafe.Pointer, n int) 
 func encodeStochasticColsAVX512(codes, x, factors, draws unsafe.Pointer, n int) { panic(missing) }
 func decodeRowsAVX512(dst, codes, scales unsafe.Pointer, n int)                 { panic(missing) }
 func decodeColsAVX512(dst, codes, scales unsafe.Pointer, n int)                 { panic(missing) }
-func lookUpAVX512(dst, codes, tables unsafe.Pointer, n int)                     { panic(missing) }
 func hadamardAVX512(x unsafe.Pointer, stride, n, signs int)                     { panic(missing) }
 func drawAVX512(out, key, counter unsafe.Pointer, n int)                        { panic(missing) }
 func scalesAVX512(codes, factors, amax unsafe.Pointer, n int, encode, decode float32) (odd bool) {

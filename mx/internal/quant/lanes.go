@@ -13,7 +13,7 @@ import (
 // Panels are FP32, in rows of whole blocks without gaps.
 const blockSize = format.MXBlock
 
-// Group is the number of blocks that AmaxRows and Scales process at a time.
+// Group is the number of blocks that AmaxRows processes at a time.
 const Group = 8
 
 // AmaxRows sets amax to the largest magnitude of each block of x, as FP32 bits. The blocks are
@@ -26,13 +26,6 @@ func AmaxRows(amax, x []float32) {
 // greater than 0. amax has one or more whole blocks.
 func AmaxCols(amax, x []float32, rows int) {
 	laneAmaxCols(data(amax), data(x[:rows*len(amax)]), rows, len(amax)/blockSize)
-}
-
-// Scales turns the largest magnitudes in amax (FP32 bits) into E8M0 bytes. It replaces amax with
-// the multipliers of the elements. It reports whether a block holds a NaN or an infinity, which
-// makes the codes of that block meaningless. scales has one or more whole groups.
-func Scales(scales []uint8, amax []float32, g *Grid) (odd bool) {
-	return laneScales(data(scales), data(amax[:len(scales)]), len(scales)/Group, g)
 }
 
 // EncodeRows writes the codes of the one or more contiguous blocks of x. Each block has one factor.

@@ -16,11 +16,6 @@ func laneAmaxRows(out unsafe.Pointer, x unsafe.Pointer, n int)
 //go:noescape
 func laneAmaxCols(out unsafe.Pointer, x unsafe.Pointer, rows int, n int)
 
-// laneScales takes n groups of 8 blocks.
-//
-//go:noescape
-func laneScales(scales unsafe.Pointer, amax unsafe.Pointer, n int, grid *Grid) (odd bool)
-
 // laneEncodeRows takes n blocks.
 //
 //go:noescape

@@ -13,7 +13,6 @@ var Table = cpu.Table[Kernels]{cpu.Generic: Plain}
 
 func laneAmaxRows(out, x unsafe.Pointer, n int)                           { panic(missing) }
 func laneAmaxCols(out, x unsafe.Pointer, rows, n int)                     { panic(missing) }
-func laneScales(scales, amax unsafe.Pointer, n int, g *Grid) (odd bool)   { panic(missing) }
 func laneEncodeRows(codes, x, factors unsafe.Pointer, n int, g *Grid)     { panic(missing) }
 func laneEncodeCols(codes, x, factors unsafe.Pointer, n int, g *Grid)     { panic(missing) }
 func laneDecodeRows(dst, codes, scales unsafe.Pointer, n int, d *Decoder) { panic(missing) }

@@ -1,13 +1,12 @@
 // Package quant holds the quantization kernels. There are three kinds. Table says which of them a
 // tier may run.
 //
-// The tile kernels make MXFP8 or MXINT8 in both directions at once from tiles of 32 by 64 BF16.
-// They take two steps. Scan reads a tile once and stores the scale of each block. For MXFP8 it also
-// stores the parts of each element that do not depend on the scale: the code for an exponent bias
-// of 0, the exponent and the sign. Encode subtracts the scale from the exponent field of the code.
-// A code that is not subnormal is then complete. Vectors with subnormal codes take a slower path
-// through tables. MXINT8 codes are significands shifted by the distance between exponent and scale.
-// FP32 input goes through Narrow first.
+// The tile kernels make MXFP8 in both directions at once from tiles of 32 by 64 BF16. They take two
+// steps. Scan reads a tile once and stores the scale of each block. It also stores the parts of
+// each element that do not depend on the scale: the code for an exponent bias of 0, the exponent
+// and the sign. Encode subtracts the scale from the exponent field of the code. A code that is not
+// subnormal is then complete. Vectors with subnormal codes take a slower path through tables. FP32
+// input goes through Narrow first.
 //
 // The strip kernels do the same with AVX2 for strips of 32 rows of BF16 (see Strip). They round
 // vectors with subnormal codes twice.
@@ -31,7 +30,7 @@ const (
 // stride bytes apart too.
 //
 // A number rounded to odd can replace the FP32 without an effect on two operations: rounding to at
-// most 5 mantissa bits, and comparison with a number of at most 6. INT8 needs more bits.
+// most 5 mantissa bits, and comparison with a number of at most 6.
 func Narrow(dst, src unsafe.Pointer, stride int, ahead unsafe.Pointer) {
 	narrowAVX512(dst, src, stride, ahead)
 }
@@ -40,9 +39,6 @@ func Narrow(dst, src unsafe.Pointer, stride int, ahead unsafe.Pointer) {
 // whether the tile is odd and cannot be encoded. An odd tile has a block with a NaN, an infinity or
 // a magnitude near 2^128, or a block whose magnitudes are all below about 2^-87 and not all zero.
 func Scan(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool) {
-	if rule.integer {
-		return scanINT8AVX512(x, stride, rule, work)
-	}
 	return scanAVX512(x, stride, rule, work)
 }
 
@@ -51,37 +47,18 @@ func Scan(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool) {
 // multiples of 64 bytes, and the caller must call Drain at the end.
 func Encode(t *Tile, rows, cols, stream bool) {
 	switch {
-	case stream:
-		encodeStream(t, rows, cols)
-	case rows && cols && t.Rule.integer:
-		encodeINT8BothAVX512(t)
+	case rows && cols && stream:
+		encodeBothStreamAVX512(t)
 	case rows && cols:
 		encodeBothAVX512(t)
-	case rows && t.Rule.integer:
-		encodeINT8RowsAVX512(t)
+	case rows && stream:
+		encodeRowsStreamAVX512(t)
 	case rows:
 		encodeRowsAVX512(t)
-	case t.Rule.integer:
-		encodeINT8ColsAVX512(t)
+	case stream:
+		encodeColsStreamAVX512(t)
 	default:
 		encodeColsAVX512(t)
-	}
-}
-
-func encodeStream(t *Tile, rows, cols bool) {
-	switch {
-	case rows && cols && t.Rule.integer:
-		encodeINT8BothStreamAVX512(t)
-	case rows && cols:
-		encodeBothStreamAVX512(t)
-	case rows && t.Rule.integer:
-		encodeINT8RowsStreamAVX512(t)
-	case rows:
-		encodeRowsStreamAVX512(t)
-	case t.Rule.integer:
-		encodeINT8ColsStreamAVX512(t)
-	default:
-		encodeColsStreamAVX512(t)
 	}
 }
 
@@ -122,11 +99,10 @@ type Rule struct {
 	limit    uint8  // bias - 2
 	exact    uint8  // bias - 1
 	// align makes exponent - scale 0 where the first table's distance shifts a significand.
-	align   uint8
-	mask    uint8 // bits of the exponent field: all above the mantissa
-	integer bool  // INT8
-	_       [2]uint8
-	table   int64 // offset of the format's rounding table
+	align uint8
+	mask  uint8 // bits of the exponent field: all above the mantissa
+	_     [3]uint8
+	table int64 // offset of the format's rounding table
 }
 
 // Minifloat returns the rule of an 8-bit format for a scale mode. The scale byte of a block is the
@@ -148,10 +124,4 @@ func Minifloat(mantissa, emax int, largest uint8, roundUp uint32) Rule {
 		mask:     0xff << mantissa,
 		table:    int64(128 * (3 - mantissa)),
 	}
-}
-
-// Integer returns the rule of MXINT8 for a scale mode, with roundUp as in Minifloat. An encoder
-// takes only signs and scales from Scan.
-func Integer(roundUp uint32) Rule {
-	return Rule{roundUp: uint16(roundUp >> 16 << 1), largest: 127, integer: true}
 }

@@ -62,18 +62,3 @@ func encodeStripColsAVX2(s *Strip)
 //
 //go:noescape
 func encodeStripBothAVX2(s *Strip)
-
-// encodeStripINT8RowsAVX2 writes a strip that has been scanned.
-//
-//go:noescape
-func encodeStripINT8RowsAVX2(s *Strip)
-
-// encodeStripINT8ColsAVX2 writes a strip that has been scanned.
-//
-//go:noescape
-func encodeStripINT8ColsAVX2(s *Strip)
-
-// encodeStripINT8BothAVX2 writes a strip that has been scanned.
-//
-//go:noescape
-func encodeStripINT8BothAVX2(s *Strip)

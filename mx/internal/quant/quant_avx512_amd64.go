@@ -56,38 +56,3 @@ func encodeBothAVX512(t *Tile)
 //
 //go:noescape
 func encodeBothStreamAVX512(t *Tile)
-
-// scanINT8AVX512 reads 32 rows of 64 BF16, stride bytes apart.
-//
-//go:noescape
-func scanINT8AVX512(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool)
-
-// encodeINT8RowsAVX512 writes a scanned tile.
-//
-//go:noescape
-func encodeINT8RowsAVX512(t *Tile)
-
-// encodeINT8RowsStreamAVX512 writes a scanned tile.
-//
-//go:noescape
-func encodeINT8RowsStreamAVX512(t *Tile)
-
-// encodeINT8ColsAVX512 writes a scanned tile.
-//
-//go:noescape
-func encodeINT8ColsAVX512(t *Tile)
-
-// encodeINT8ColsStreamAVX512 writes a scanned tile.
-//
-//go:noescape
-func encodeINT8ColsStreamAVX512(t *Tile)
-
-// encodeINT8BothAVX512 writes a scanned tile.
-//
-//go:noescape
-func encodeINT8BothAVX512(t *Tile)
-
-// encodeINT8BothStreamAVX512 writes a scanned tile.
-//
-//go:noescape
-func encodeINT8BothStreamAVX512(t *Tile)

@@ -1,6 +1,6 @@
 package quant
 
-// The kernels for strips of BF16. They make MXFP8 or MXINT8 in one direction or both. A strip is a
+// The kernels for strips of BF16. They make MXFP8 in one direction or both. A strip is a
 // row of adjacent 32 by 32 tiles. Only a tier with Lanes may run them.
 
 import "unsafe"
@@ -42,17 +42,11 @@ func (s *Strip) Quantize(g *Grid, t *StripScratch, rows, cols bool) (odd bool) {
 	}
 	laneScales(data(t.scales[:]), data(t.amax[:]), s.Tiles*2*blockSize/Group, g)
 	s.scales = data(t.scales[:])
-	switch integer := s.Format.integer; {
-	case rows && cols && integer:
-		encodeStripINT8BothAVX2(s)
+	switch {
 	case rows && cols:
 		encodeStripBothAVX2(s)
-	case rows && integer:
-		encodeStripINT8RowsAVX2(s)
 	case rows:
 		encodeStripRowsAVX2(s)
-	case integer:
-		encodeStripINT8ColsAVX2(s)
 	default:
 		encodeStripColsAVX2(s)
 	}
@@ -79,43 +73,30 @@ type Format struct {
 	point    uint64
 	_        uint64
 	half     [16]uint16 // just under one half, in such a product
-	integer  bool
 }
 
 // MinifloatFormat returns the format with the given mantissa bits, 3 (E4M3) or 2 (E5M2), and
 // largest code.
 func MinifloatFormat(mantissa int, largest uint8) Format {
-	const point = 9
-	f := Format{mantissa: uint64(mantissa), dropped: uint64(7 - mantissa)}
+	const (
+		point     = 9
+		exponents = 4 // those whose factor is not 0
+	)
+	f := Format{mantissa: uint64(mantissa), dropped: uint64(7 - mantissa), point: point}
 	fill(f.tieMask[:], 2<<f.dropped-1)
 	fill(f.tie[:], 1<<f.dropped>>1)
 	fill(f.round[:], 1<<(15-f.dropped))
 	fill(f.exponent[:], 1<<(6-mantissa)-1)
 	fill(f.subnormal[:], 1<<mantissa-1)
-	f.fixedPoint(point, 4, point-1-int(f.dropped))
 	fill(f.largest[:], largest)
-	return f
-}
-
-// IntegerFormat returns INT8 with the given largest code.
-func IntegerFormat(largest uint8) Format {
-	const point = 8
-	f := Format{mantissa: 7, integer: true}
-	f.fixedPoint(point, 8, point-1)
-	fill(f.largest[:], largest)
-	return f
-}
-
-// fixedPoint sets how significands become numbers with point fraction bits. exponents is the number
-// of exponents whose factor is not 0. The last of them shifts left by most.
-func (f *Format) fixedPoint(point uint64, exponents, most int) {
+	// Significands become numbers with point fraction bits.
 	for e := range exponents {
-		f.factors[0][e] = 1 << (most - (exponents - 1 - e))
+		f.factors[0][e] = 1 << (mantissa + 1 - (exponents - 1 - e))
 	}
 	f.factors[1] = f.factors[0]
-	f.point = point
-	fill(f.places[:], uint16(1<<15+exponents-1))
+	fill(f.places[:], 1<<15+exponents-1)
 	fill(f.half[:], 1<<(point-1)-1)
+	return f
 }
 
 func fill[T any](s []T, with T) {

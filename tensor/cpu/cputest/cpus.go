@@ -20,33 +20,27 @@ type CPU struct {
 var CPUs = []CPU{
 	{"Sandy Bridge", cpu.Features{}, cpu.Generic},
 	{"Haswell", haswell, cpu.AVX2},
-	{"Alder Lake", has(haswell, cpuid.AVXVNNI, cpuid.GFNI), cpu.AVX2},
+	{"Alder Lake", has(haswell, cpuid.GFNI), cpu.AVX2},
 	{"Skylake-X", skylake, cpu.AVX2},
-	{"Cascade Lake", cascadeLake, cpu.AVX2},
 	{"Cannon Lake", has(skylake, cpuid.AVX512VBMI), cpu.AVX2},
-	{"Cooper Lake", has(cascadeLake, cpuid.AVX512BF16), cpu.AVX2},
+	{"Cooper Lake", has(skylake, cpuid.AVX512BF16), cpu.AVX2},
 	{"Ice Lake", iceLake, cpu.AVX512},
 	{"Sapphire Rapids without permission for tiles", sapphireRapids, cpu.AVX512},
 	{"Sapphire Rapids", has(sapphireRapids, cpu.TileRegisters), cpu.AMX},
 	{"Granite Rapids", has(sapphireRapids, cpuid.AMXFP16, cpu.TileRegisters), cpu.AMX},
 	{"Zen 3", haswell, cpu.AVX2},
-	{"Zen 4", zen4, cpu.AVX512BF16},
-	{"Zen 5", has(zen4, cpuid.AVXVNNI), cpu.AVX512BF16},
-	{"Cortex-A72", cortexA72, cpu.Generic},
-	{"Graviton2", graviton2, cpu.NEON},
-	{"Apple M1", graviton2, cpu.NEON},
-	{"Graviton4", has(graviton2, cpuid.I8MM, cpuid.BF16), cpu.NEONBF16},
+	{"Zen 5", zen5, cpu.AVX512BF16},
+	{"Apple M1", withNEON, cpu.NEON},
+	{"Graviton4", has(withNEON, cpuid.BF16), cpu.NEONBF16},
 }
 
 var (
 	haswell        = has(cpu.Features{}, cpuid.AVX2, cpuid.FMA3, cpuid.F16C)
 	skylake        = has(haswell, cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL)
-	cascadeLake    = has(skylake, cpuid.AVX512VNNI)
-	iceLake        = has(cascadeLake, cpuid.AVX512VBMI, cpuid.GFNI)
-	sapphireRapids = has(iceLake, cpuid.AVX512BF16, cpuid.AVXVNNI, cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8)
-	zen4           = has(iceLake, cpuid.AVX512BF16, cpu.FastBF16)
-	cortexA72      = has(cpu.Features{}, cpuid.ASIMD)
-	graviton2      = has(cortexA72, cpuid.ASIMDDP)
+	iceLake        = has(skylake, cpuid.AVX512VBMI, cpuid.GFNI)
+	sapphireRapids = has(iceLake, cpuid.AVX512BF16, cpuid.AMXTILE, cpuid.AMXBF16)
+	zen5           = has(iceLake, cpuid.AVX512BF16, cpu.FastBF16)
+	withNEON       = has(cpu.Features{}, cpuid.ASIMD)
 )
 
 // has returns the features of base plus more.

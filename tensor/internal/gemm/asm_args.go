@@ -10,10 +10,8 @@ type calls struct {
 	tile     tile
 	decoding decoding
 	direct   direct
-	panel    columnPanel
 	offsets  [16]int
 	blocks   BlockScales
-	flip     uint32 // the bits that turn signed byte codes into unsigned ones
 }
 
 // tile holds the arguments of a microkernel.
@@ -77,13 +75,4 @@ type direct struct {
 	// Bytes from b to what is prefetched, from line to line, and from the last line of a run back
 	// to the first one of the next.
 	ahead, fetchLine, fetchBack int
-}
-
-// columnPanel describes rows of b. A run of them along k is packed into a column panel.
-type columnPanel struct {
-	dst, src, scales    unsafe.Pointer
-	stride, scaleStride int // bytes between rows
-	k                   int // elements along k
-	ahead               int // bytes from src to the prefetched address
-	notes
 }

@@ -67,8 +67,9 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	return strided(dst, n, steps, 1, chunkRows)
 }
 
-// decodeRows decodes o into rows that are stride bytes apart. o has at most decodeSteps codes along
-// k. It is not inlined, so that the goroutine can be preempted (see microkernel.column).
+// decodeRows decodes o into rows that are stride bytes apart. o has at most chunkRows rows and
+// decodeSteps codes along k. It is not inlined, so that the goroutine can be preempted (see
+// microkernel.column).
 //
 //go:noinline
 func (s *Scratch) decodeRows(dst unsafe.Pointer, stride int, o operand) {

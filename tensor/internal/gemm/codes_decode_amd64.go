@@ -9,7 +9,7 @@ import "spmoe/tensor/format"
 var decodersAVX512 = decoders{
 	format.E4M3: newLookup(format.E4M3, decodeAlongAVX512, decodeAcrossAVX512),
 	format.E5M2: newLookup(format.E5M2, decodeAlongAVX512, decodeAcrossAVX512),
-	format.INT8: newLookup(format.INT8, decodeInt8AlongAVX512, decodeInt8AcrossAVX512),
+	format.INT8: decodersAVX2[format.INT8],
 }
 
 var decodersAVX2 = decoders{

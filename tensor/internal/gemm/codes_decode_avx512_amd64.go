@@ -17,14 +17,3 @@ func decodeAlongAVX512(d *decoding)
 //
 //go:noescape
 func decodeAcrossAVX512(d *decoding)
-
-// decodeInt8AlongAVX512 decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.
-//
-//go:noescape
-func decodeInt8AlongAVX512(d *decoding)
-
-// decodeInt8AcrossAVX512 decodes up to 64 codes that are adjacent across k, masked by tailMask, at
-// each of rows (> 0) steps of k.
-//
-//go:noescape
-func decodeInt8AcrossAVX512(d *decoding)

@@ -14,8 +14,6 @@
 //	            along k is transposed in registers.
 //	transposed  Few rows of a, k contiguous in b, AMX only: cᵀ = b·aᵀ, so that tiles read b in
 //	            place.
-//	integers    MXINT8 in both: exact sums of blocks, as bytes (VPDPBUSD, SMMLA, SDOT), as 16-bit
-//	            words (VPMADDWD) or, on AMX, as BF16.
 //	decoded     Decode 128 rows in plain Go and multiply the copies. Any element, scale, layout.
 //	portable    Panels of 4 rows in plain Go: the generic tier (generic.go).
 //
@@ -29,8 +27,8 @@
 //   - Rows are those of a, columns those of c.
 //   - "along" means that b is contiguous along k, as weights are in forward products. "across"
 //     means that its columns are adjacent.
-//   - "codes" are E4M3, E5M2 or MXINT8 in one operand only. Scales have the same layout as their
-//     codes.
+//   - "codes" are E4M3, E5M2 or INT8, in one operand or both. They are decoded to BF16. Scales have
+//     the same layout as their codes.
 //   - "plain" means that the product is not added to c and has no spans.
 //
 // The last column names the order of summation, which is defined below. On each tier it is the same
@@ -44,21 +42,34 @@
 //	             BF16                  <= 6, across, >= 32, BF16         direct            chain
 //	             NEON with BF16        any                               panels            odd pairs
 //	             all but generic       any                               panels            chain
-//	MXINT8       AMX, AVX-512          <= 12, along, >= 16, no spans     direct integers   blocks
-//	             AMX                   any                               panels of BF16    blocks
-//	             AVX2                  <= 96, along, >= 32, plain        16-bit, in runs   blocks
-//	             all but generic       any                               panels            blocks
 //	any          generic               any                               portable          chain
 //
 // Exceptions:
 //
-//   - Elements without a decoder (MXFP6, MXFP4) use decoded copies on every tier.
-//   - MXINT8 multiplies as integers only if k consists of whole blocks. Otherwise it is decoded.
-//   - On AMX, MXINT8 multiplies as bytes where a product or sum as BF16 might not be exact.
+//   - Elements without a decoder (E2M3, E3M2, E2M1) use decoded copies on every tier.
+//   - A transposed product takes no b of INT8. Panels do.
 //   - On Intel CPUs with AVX-512 BF16 but without AMX, products are those without BF16. FP32
 //     multiply-adds are twice as fast there as VDPBF16PS, with the same bits.
 //   - Codes that do not decode exactly to normal BF16 numbers (codes_exact.go) use decoded copies.
 //   - Columns past the last whole group of a direct product use panels. So do products with spans.
+//
+// # Which path a mode takes
+//
+// A mode says what becomes of the sums. The columns name the algorithms that take it. Panels take
+// every mode, and drive in panels_blocked.go chooses the function.
+//
+//	mode                           direct        transposed  panels, by
+//	c of BF16                      yes           yes         rounded
+//	c of FP32                      yes           yes         chain
+//	c += a·b                       yes           no          chain or spans
+//	c is not read soon             yes           yes         stream, where tiles can
+//	spans of k, summed as a tree   no            no          spans
+//	times alpha                    yes           yes         spans or rounded, then mode.times
+//	times the scales of runs       no            no          promoted, in spans or rounded
+//	b of several products          until packed  no          Retained.panels
+//
+// Decoded copies are multiplied by the products of BF16 and FP32. The portable tier has one path,
+// sumPortable.
 //
 // # Orders of summation
 //
@@ -72,16 +83,14 @@
 //	odd pairs One chain along k. The products of each pair (k, k+1) are added, and their sum is added
 //	          to the chain. Both additions round to odd, as BFMMLA does: oddPairs in
 //	          panels_order_test.go
-//	blocks    For every 32 elements the exact integer sum, scaled and added by one fused
-//	          multiply-add: blockSums in integers_order_test.go
 //	tree      With spans: a balanced binary tree of sums in an order above: treeSum in
 //	          spans_test.go
 //
 // Blocking does not change the result. Spans do, by design. For BF16, all tiers except AMX and NEON
 // with BF16 agree bit for bit as long as no operand, product or sum is subnormal. VDPBF16PS, AMX
 // and BFMMLA read subnormal operands as zero and flush subnormal sums; the other instructions keep
-// them. The tiers avx2 and neon take the same order for every product of BF16, FP32, E4M3 and E5M2,
-// so their bits are the same.
+// them. The tiers avx2 and neon take the same order for every product of BF16, FP32 and codes, so
+// their bits are the same.
 //
 // # Measurements
 //
@@ -94,10 +103,6 @@
 //	            "51. Go along k in chunks, 32 rows of weights at a time"
 //	panels      "7. Read rows of a where they lie"
 //	            "28. The microkernel does not wait for the lines that it writes"
-//	integers    "59. Add the scales of MXINT8 to exponents"
-//	            "25. Integers on AVX2 (VPMADDWD)"
-//	            "26. Integers where AVX-512 has VNNI and VBMI but no BF16"
-//	            "40. Few rows meet column panels that the first level of cache holds"
 //	codes       "20. Decode MX codes by AVX2 on the way into panels"
 //	            "42. Decode normal codes by linear maps of their bits"
 //

@@ -34,7 +34,7 @@ type directLayout struct {
 
 // of returns the kernels for a product; nil: panels are faster, or needed.
 func (f *directKernels) of(a, b operand, m mode) *directLayout {
-	if f == nil || m.blocks != nil || m.span > 0 || m.exactBlocks || m.retained != nil && m.retained.packed {
+	if f == nil || m.blocks != nil || m.span > 0 || m.retained != nil && m.retained.packed {
 		return nil
 	}
 	l, along := &f.across, b.lengthwise()

@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"unsafe"
-
-	"spmoe/tensor/format"
 )
 
 // Transposed products have the bits of packed ones: around whole tiles, several strips, several
@@ -80,52 +78,6 @@ func lines(rows, cols int) matrix[uint16] {
 	}
 	m.View = strided(unsafe.Pointer(&memory[first]), rows, cols, stride, 1)
 	return m
-}
-
-// Operands that do not decode exactly are rejected, wherever the inexact element is.
-func TestTransposedRejectsInexact(t *testing.T) {
-	needsAMX(t)
-	const m, n, k = 6, 100, 99
-	f, s := &bf16AMX, new(Scratch)
-	r := rand.New(rand.NewPCG(3, 3))
-	a, b := newScaled(format.E4M3, m, k, false, false, finite(r, format.E4M3), near(r)), newScaled(format.E4M3, n, k, false, false, finite(r, format.E4M3), near(r))
-	x, _ := decodersAVX512.operand(a.Scaled)
-	y, _ := decodersAVX512.operand(b.Scaled)
-	c := newMatrix[float32](m, n, false, guard)
-	computed := func() bool { return f.multiplyTransposed(s, c.View, View{}, x, y) }
-	if !computed() {
-		t.Fatal("the product was not computed")
-	}
-	for _, ch := range []struct{ code, scale uint8 }{{0x7f, 127}, {0xff, 127}, {0x00, 255}, {0x38, 255}, {0x01, 2}, {0x7e, 254}} {
-		for _, place := range []struct {
-			of       scaledMatrix
-			row, col int
-		}{{a, 0, 0}, {a, 5, 98}, {b, 0, 40}, {b, 63, 98}, {b, 99, 0}} {
-			code, scale := at[uint8](place.of.Codes, place.row, place.col), at[uint8](place.of.Scales, place.row, place.col/format.MXBlock)
-			oldCode, oldScale := *code, *scale
-			*code, *scale = ch.code, ch.scale
-			if computed() {
-				t.Errorf("code %#x with scale %d at row %d, %d was taken for exact", ch.code, ch.scale, place.row, place.col)
-			}
-			*code, *scale = oldCode, oldScale
-		}
-	}
-}
-
-// Sums added to c, spans, other layouts and many rows are refused.
-func TestTransposedRefuses(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	x, y := operands[uint16](r, 8, 64, 64, false, true)
-	_, across := operands[uint16](r, 8, 64, 64, false, false)
-	many, _ := operands[uint16](r, 33, 64, 64, false, true)
-	a, b := operand{View: x.View}, operand{View: y.transposed()}
-	if !bf16AMX.transposes(a, b, mode{}) || !bf16AMX.transposes(a, b, mode{stream: true}) {
-		t.Error("a product was refused")
-	}
-	if bf16AMX.transposes(a, b, mode{add: true}) || bf16AMX.transposes(a, b, mode{span: 32}) ||
-		bf16AMX.transposes(a, operand{View: across.transposed()}, mode{}) || bf16AMX.transposes(operand{View: many.View}, b, mode{}) || bf16AVX512.transposes(a, b, mode{}) {
-		t.Error("a product was taken")
-	}
 }
 
 // checkPacked compares a product of x and y by multiply with the packed product.

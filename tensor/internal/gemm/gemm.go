@@ -93,7 +93,6 @@ type kernels struct {
 
 	// A peak loop repeats its instructions rounds times and returns the FLOPs done.
 	peakBF16, peakFP32 func(rounds int) float64
-	peakInt8           func(rounds int) float64 // nil: no integer products
 }
 
 var active = cpu.Choose("matrix products", table)

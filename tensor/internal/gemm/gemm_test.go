@@ -40,19 +40,6 @@ func checkClose(t *testing.T, got []float32, want, bound []float64) {
 	}
 }
 
-func TestGenericBF16AgainstFloat64(t *testing.T) {
-	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
-		a, b := operands[uint16](r, m, n, k, aT, bT)
-		c := results(r, m, n)
-		wide := func(v View) func(i, j int) float64 {
-			return func(i, j int) float64 { return float64(wideBF16(*at[uint16](v, i, j))) }
-		}
-		want, bound := reference(c.elements(t), wide(a.View), wide(b.View), m, n, k)
-		genericKernels.bf16(new(Scratch), c.View, a.View, b.View, mode{add: true})
-		checkClose(t, c.elements(t), want, bound)
-	})
-}
-
 // All tiers give the bits of the documented order of summation, for any blocking.
 func TestBF16Bits(t *testing.T) {
 	var s Scratch
@@ -150,26 +137,6 @@ func TestSeveralBlocks(t *testing.T) {
 		var s Scratch
 		ks.bf16(&s, got.View, a.View, b.View, mode{})
 		checkSame(t, got.elements(t), want.elements(t))
-	})
-}
-
-// An element has the same bits when it is computed alone, outside any tile and block.
-func TestFP32DoesNotDependOnTiling(t *testing.T) {
-	const m, n, k = 37, 75, 1100
-	eachTier(t, func(t *testing.T, ks *kernels) {
-		r := rand.New(rand.NewPCG(9, 10))
-		a, b := operands[float32](r, m, n, k, false, true)
-		whole, single := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
-		var s Scratch
-		ks.fp32(&s, whole.View, a.View, b.View, mode{})
-		for i := range m {
-			for j := i % 7; j < n; j += 7 {
-				ks.fp32(&s, single.slice(4, i, j, 1, 1), a.slice(4, i, 0, 1, k), b.slice(4, 0, j, k, 1), mode{})
-				if got, want := *at[float32](single.View, i, j), *at[float32](whole.View, i, j); got != want {
-					t.Fatalf("element %d, %d is %g alone and %g in the whole", i, j, got, want)
-				}
-			}
-		}
 	})
 }
 

@@ -43,24 +43,24 @@ var directAVX2 = directKernels{
 var recipes = map[cpu.Tier]*recipe{
 	cpu.AVX2: {
 		bf16: &bf16SplitAVX2, fp32: &fp32AVX2, direct: &directAVX2,
-		decoders: decodersAVX2, integers: &int8AVX2,
-		peakBF16: peakFP32AVX2, peakFP32: peakFP32AVX2, peakInt8: peakInt8AVX2,
+		decoders: decodersAVX2,
+		peakBF16: peakFP32AVX2, peakFP32: peakFP32AVX2,
 	},
 	cpu.AVX512: {
 		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, direct: &directAVX2,
-		decoders: decodersAVX2, integers: &int8AVX512,
-		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
+		decoders: decodersAVX2,
+		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512,
 	},
 	cpu.AVX512BF16: {
 		bf16: &bf16AVX512, fp32: &fp32AVX512,
-		decoders: decodersAVX512, integers: &int8AVX512,
-		peakBF16: peakBF16AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
+		decoders: decodersAVX512,
+		peakBF16: peakBF16AVX512, peakFP32: peakFP32AVX512,
 	},
 	cpu.AMX: {
 		// Tiles can also read b in place, with their usual order of sums.
 		bf16: &bf16AMX, fp32: &fp32AVX512,
-		decoders: decodersAVX512, integers: &int8AVX512,
-		peakBF16: peakBF16AMX, peakFP32: peakFP32AVX512, peakInt8: peakInt8AMX,
+		decoders: decodersAVX512,
+		peakBF16: peakBF16AMX, peakFP32: peakFP32AVX512,
 	},
 }
 
@@ -69,11 +69,6 @@ var recipes = map[cpu.Tier]*recipe{
 func peakBF16AVX512(rounds int) float64 {
 	bf16AVX512Peak(rounds)
 	return float64(rounds) * 24 * 32 * 2
-}
-
-func peakInt8AVX512(rounds int) float64 {
-	int8AVX512Peak(rounds)
-	return float64(rounds) * 24 * 64 * 2
 }
 
 func peakFP32AVX512(rounds int) float64 {

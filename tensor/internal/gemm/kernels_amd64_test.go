@@ -13,20 +13,20 @@ import (
 // The kernels for known CPUs, which determine bits and speed, do not change by accident.
 func TestKernelsOfKnownCPUs(t *testing.T) {
 	type choice struct {
-		bf16, fp32, integers *microkernel
-		direct               *directKernels
-		decoders             uintptr // see address
+		bf16, fp32 *microkernel
+		direct     *directKernels
+		decoders   uintptr // see address
 	}
 	var (
-		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &int8AVX2, &directAVX2, address(decodersAVX2)}
-		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directAVX2, address(decodersAVX2)}
-		zen4     = choice{&bf16AVX512, &fp32AVX512, &int8AVX512, nil, address(decodersAVX512)}
-		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AVX512, nil, address(decodersAVX512)}
+		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &directAVX2, address(decodersAVX2)}
+		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &directAVX2, address(decodersAVX2)}
+		zen5     = choice{&bf16AVX512, &fp32AVX512, nil, address(decodersAVX512)}
+		withAMX  = choice{&bf16AMX, &fp32AVX512, nil, address(decodersAVX512)}
 		expected = map[string]choice{
-			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": avx2, "Cascade Lake": avx2, "Cannon Lake": avx2, "Cooper Lake": avx2,
+			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": avx2, "Cannon Lake": avx2, "Cooper Lake": avx2,
 			"Ice Lake": iceLake, "Sapphire Rapids without permission for tiles": iceLake, "Sapphire Rapids": withAMX, "Granite Rapids": withAMX,
-			"Zen 3": avx2, "Zen 4": zen4, "Zen 5": zen4,
-			"Cortex-A72": {}, "Graviton2": {}, "Apple M1": {}, "Graviton4": {}, // no kernels on amd64
+			"Zen 3": avx2, "Zen 5": zen5,
+			"Apple M1": {}, "Graviton4": {}, // no kernels on amd64
 		}
 	)
 	for _, c := range cputest.CPUs {
@@ -37,7 +37,7 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 		var got choice
 		if row := table.Row(c.Features.Best()); row != cpu.Generic {
 			r := recipes[row]
-			got = choice{r.bf16, r.fp32, r.integers, r.direct, address(r.decoders)}
+			got = choice{r.bf16, r.fp32, r.direct, address(r.decoders)}
 		}
 		if got != want {
 			t.Errorf("%s uses %+v, want %+v", c.Name, got, want)

@@ -27,13 +27,13 @@ var (
 var recipes = map[cpu.Tier]*recipe{
 	cpu.NEON: {
 		bf16: &bf16SplitNEON, fp32: &fp32NEON,
-		decoders: decodersNEON, integers: &int8SDOT,
-		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON, peakInt8: peakSDOT,
+		decoders: decodersNEON,
+		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON,
 	},
 	cpu.NEONBF16: {
 		bf16: &bf16NEON, fp32: &fp32NEON,
-		decoders: decodersNEON, integers: &int8SMMLA,
-		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON, peakInt8: peakSMMLA,
+		decoders: decodersNEON,
+		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON,
 	},
 }
 
@@ -41,16 +41,6 @@ var recipes = map[cpu.Tier]*recipe{
 
 func peakBF16NEON(rounds int) float64 {
 	bf16NEONPeak(rounds)
-	return float64(rounds) * 24 * 16 * 2
-}
-
-func peakSMMLA(rounds int) float64 {
-	smmlaPeak(rounds)
-	return float64(rounds) * 24 * 32 * 2
-}
-
-func peakSDOT(rounds int) float64 {
-	sdotPeak(rounds)
 	return float64(rounds) * 24 * 16 * 2
 }
 

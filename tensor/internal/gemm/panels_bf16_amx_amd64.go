@@ -29,11 +29,6 @@ func bf16AMXRoundedTiles(t *tile)
 //go:noescape
 func bf16AMXPeak(rounds int)
 
-// int8AMXPeak runs rounds (> 0) times 4 independent tile multiply-adds.
-//
-//go:noescape
-func int8AMXPeak(rounds int)
-
 // tileRowsAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i]. For
 // every 32 words it stores 16 times 64 bytes; tail masks the last words%32 words, and zeros follow.
 //

@@ -750,31 +750,6 @@ loop1:
 	VZEROUPPER
 	RET
 
-// func int8AMXPeak(rounds int)
-TEXT ·int8AMXPeak(SB), NOSPLIT, $0-8
-	MOVQ rounds+0(FP), AX
-	LEAQ wholeTiles<>+0(SB), BX
-	LONG $0x4978e2c4; BYTE $0x03 // LDTILECFG (BX)
-	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
-	LONG $0x497be2c4; BYTE $0xc8 // TILEZERO TMM1
-	LONG $0x497be2c4; BYTE $0xd0 // TILEZERO TMM2
-	LONG $0x497be2c4; BYTE $0xd8 // TILEZERO TMM3
-	LONG $0x497be2c4; BYTE $0xe0 // TILEZERO TMM4
-	LONG $0x497be2c4; BYTE $0xe8 // TILEZERO TMM5
-	LONG $0x497be2c4; BYTE $0xf0 // TILEZERO TMM6
-	LONG $0x497be2c4; BYTE $0xf8 // TILEZERO TMM7
-	PCALIGN $64
-loop1:
-	LONG $0x5e4be2c4; BYTE $0xc4 // TDPBSSD TMM6, TMM4, TMM0
-	LONG $0x5e43e2c4; BYTE $0xcc // TDPBSSD TMM7, TMM4, TMM1
-	LONG $0x5e4be2c4; BYTE $0xd5 // TDPBSSD TMM6, TMM5, TMM2
-	LONG $0x5e43e2c4; BYTE $0xdd // TDPBSSD TMM7, TMM5, TMM3
-	DECQ AX
-	JNZ loop1
-	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
-	VZEROUPPER
-	RET
-
 // func tileRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int)
 TEXT ·tileRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX

@@ -39,16 +39,15 @@ const (
 
 // product is a packed block of a, one of b and the destination of their product.
 type product struct {
-	a         rowPanels
-	b         unsafe.Pointer
-	steps     int
-	skipped   int  // further steps of the panels of b, which this product does not use
-	span      int  // steps that are summed together; 0: all
-	sum       View // FP32
-	out       View // BF16, or empty
-	exponents bool // use microkernel.exponents
-	mode      mode
-	row, col  int // of c, where sum or out begins
+	a        rowPanels
+	b        unsafe.Pointer
+	steps    int
+	skipped  int  // further steps of the panels of b, which this product does not use
+	span     int  // steps that are summed together; 0: all
+	sum      View // FP32
+	out      View // BF16, or empty
+	mode     mode
+	row, col int // of c, where sum or out begins
 }
 
 // pass says how a run of steps begins and ends.
@@ -91,14 +90,13 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 		for i := 0; i < a.Rows; i += blocks.rows {
 			x := a.part(f.packing.elem, i, min(blocks.rows, a.Rows-i))
 			row := blocks.packRows(x, i)
-			p := product{a: row.rowPanels, b: blocks.panels, steps: blocks.steps, skipped: blocks.skipped, span: blocks.span, mode: m, row: i, col: j,
-				exponents: f.exponents != nil && exponentsFit(row.scales, blocks.scales)}
+			p := product{a: row.rowPanels, b: blocks.panels, steps: blocks.steps, skipped: blocks.skipped, span: blocks.span, mode: m, row: i, col: j}
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, x.Rows, y.Rows)
 			} else {
 				p.sum = sum.slice(4, i, j, x.Rows, y.Rows)
 			}
-			if row.exact && blocks.exact && (!m.exactBlocks || blocksAreExact(row.scales, blocks.scales, x, y)) {
+			if row.exact && blocks.exact {
 				f.drive(s, &p)
 			} else {
 				inexact(p.sum, p.out, x.scaled(), y.scaled(), m)
@@ -123,7 +121,6 @@ type blocks struct {
 	panels  unsafe.Pointer
 	skipped int
 	exact   bool
-	scales  scaleRange
 }
 
 // rowBlock is a packed block of a, once ready. exact reports whether its codes were decoded
@@ -131,7 +128,6 @@ type blocks struct {
 type rowBlock struct {
 	rowPanels
 	ready, exact bool
-	scales       scaleRange
 }
 
 // blocks chooses the sizes of blocks.
@@ -158,7 +154,7 @@ func (k *blocks) packColumns(y operand, j int) {
 	} else {
 		k.panels = k.f.packing.columnPanels(k.s, &k.s.b, y, k.f.columns)
 	}
-	k.exact, k.scales = y.lookup == nil || k.s.calls.decoding.exact(y), k.f.scaleRange(k.s, k.mode)
+	k.exact = y.lookup == nil || k.s.calls.decoding.exact(y)
 }
 
 // packRows packs a block of a that begins with row i, unless it is packed.
@@ -170,8 +166,7 @@ func (k *blocks) packRows(x operand, i int) *rowBlock {
 	r := &k.packed[at]
 	if !r.ready || !k.retain {
 		r.rowPanels = k.f.packing.rowPanels(k.s, &k.s.rows[at], x, k.f.rows)
-		r.exact = x.lookup == nil || k.s.calls.decoding.exact(x)
-		r.ready, r.scales = true, k.f.scaleRange(k.s, k.mode)
+		r.ready, r.exact = true, x.lookup == nil || k.s.calls.decoding.exact(x)
 	}
 	return r
 }
@@ -356,12 +351,9 @@ func (f *microkernel) column(t *tile, p *product, k int, how pass) {
 		return
 	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall
-	sum, out, tiles := t.sum, t.out, f.tiles
-	if p.exponents {
-		tiles = f.exponents
-	}
+	sum, out := t.sum, t.out
 	if p.a.tall > 0 {
-		tiles[tall](t)
+		f.tiles[tall](t)
 	}
 	if p.a.short == 0 {
 		return
@@ -374,7 +366,7 @@ func (f *microkernel) column(t *tile, p *product, k int, how pass) {
 	if out != nil {
 		t.out = unsafe.Add(out, done*t.outStride)
 	}
-	tiles[short](t)
+	f.tiles[short](t)
 }
 
 // innerRuns multiplies all row panels with one column panel, in runs of innerSteps. Between runs,

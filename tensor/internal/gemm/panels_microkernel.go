@@ -6,8 +6,6 @@ package gemm
 type microkernel struct {
 	rows, columns int           // of a tile
 	tiles         []func(*tile) // indexed by the rows of a panel
-	// tiles for scales that exponentsFit; faster, with the same bits; may be nil.
-	exponents []func(*tile)
 	// If not nil, it is used instead: it multiplies all row panels, tile.count rows in total.
 	allPanels func(*tile)
 	// allPanels that stores complete sums of whole tiles as BF16; may be nil.

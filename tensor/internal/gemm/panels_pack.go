@@ -5,20 +5,15 @@ package gemm
 // pair of BF16 becomes two steps of FP32. The second element comes first. An odd last element is
 // paired with 0.
 
-import (
-	"unsafe"
-
-	"spmoe/tensor/format"
-)
+import "unsafe"
 
 // packing packs a microkernel's operands into panels. A row is a row of a or a column of b.
 type packing struct {
-	elem          int      // bytes of an operand's element
-	split         bool     // BF16 becomes FP32
-	quads         bool     // four BF16 along k stay together, in two steps
-	tiles         bool     // panels are for tiles (panels_tiles.go)
-	records       *records // for MXINT8 (integers.go); if not nil, the packers are not used
-	rows, columns packer   // of row and of column panels
+	elem          int    // bytes of an operand's element
+	split         bool   // BF16 becomes FP32
+	quads         bool   // four BF16 along k stay together, in two steps
+	tiles         bool   // panels are for tiles (panels_tiles.go)
+	rows, columns packer // of row and of column panels
 }
 
 // packer packs rows into a panel.
@@ -36,8 +31,6 @@ type packer struct {
 // steps returns the number of steps for k elements.
 func (p *packing) steps(k int) int {
 	switch {
-	case p.records != nil:
-		return k / format.MXBlock * p.records.steps
 	case p.elem == 4:
 		return k
 	case p.split:
@@ -53,8 +46,6 @@ func (p *packing) steps(k int) int {
 // unit returns the number of elements along k that must stay together.
 func (p *packing) unit() int {
 	switch {
-	case p.records != nil:
-		return format.MXBlock
 	case p.elem == 4:
 		return 1
 	case p.tiles:
@@ -81,7 +72,7 @@ func (p *packing) columnPanelBytes(b operand, width int) int {
 // packColumns writes columnPanels to ptr.
 func (p *packing) packColumns(s *Scratch, ptr unsafe.Pointer, b operand, width int) {
 	s.calls.decoding.reset()
-	p.panels(s, ptr, b, panelShape{width, width, 4 * width * p.steps(b.Cols), true, &p.columns})
+	p.panels(s, ptr, b, panelShape{width, width, 4 * width * p.steps(b.Cols), &p.columns})
 }
 
 // rowPanels is a block of a, packed unless plain. tall panels of rows rows each are followed by
@@ -121,8 +112,11 @@ func (p *packing) panelsDecoded(s *Scratch, to *buffer, a operand, height int) r
 	// Not a power of two: rows would then compete for the same cache lines.
 	stride := (2*a.Cols+group-1)/group*group + line
 	ptr := to.atLeast(stride * a.Rows)
-	for k := 0; k < a.Cols; k += decodeSteps {
-		s.decodeRows(unsafe.Add(ptr, 2*k), stride, a.along(1, k, min(decodeSteps, a.Cols-k)))
+	for i := 0; i < a.Rows; i += chunkRows {
+		rows := a.part(1, i, min(chunkRows, a.Rows-i))
+		for k := 0; k < a.Cols; k += decodeSteps {
+			s.decodeRows(unsafe.Add(ptr, i*stride+2*k), stride, rows.along(1, k, min(decodeSteps, a.Cols-k)))
+		}
 	}
 	return rowPanels{ptr: ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, plain: true}
 }
@@ -150,20 +144,19 @@ func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPa
 	r.ptr = to.atLeast(r.tall*r.tallStride + r.short*r.shortStride)
 	s.calls.decoding.reset()
 	done := min(r.tall*r.rows, a.Rows)
-	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, &p.rows})
+	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, &p.rows})
 	if r.short > 0 {
-		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, false, &p.rows})
+		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, &p.rows})
 	}
 	return r
 }
 
 func (r *rowPanels) shortPtr() unsafe.Pointer { return unsafe.Add(r.ptr, r.tall*r.tallStride) }
 
-// panelShape gives the rows per panel, the dwords between steps and the bytes between panels.
-// columns says that the rows are columns of b. The packer packs them.
+// panelShape gives the rows per panel, the dwords between steps and the bytes between panels. The
+// packer packs them.
 type panelShape struct {
 	height, width, stride int
-	columns               bool
 	*packer
 }
 
@@ -171,10 +164,6 @@ type panelShape struct {
 func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape) {
 	if o.lookup == nil {
 		p.packPanels(s, dst, o.View, shape)
-		return
-	}
-	if p.records != nil {
-		p.records.panels(s, dst, o, shape)
 		return
 	}
 	rows := chunkRows / shape.height * shape.height

@@ -94,9 +94,3 @@ func peakBF16AMX(rounds int) float64 {
 	bf16AMXPeak(rounds)
 	return float64(rounds) * 4 * tileRows * 16 * tileElements * 2
 }
-
-func peakInt8AMX(rounds int) float64 {
-	rounds = (rounds + 9) / 10
-	int8AMXPeak(rounds)
-	return float64(rounds) * 4 * tileRows * 16 * 2 * tileElements * 2
-}

@@ -18,36 +18,6 @@ func needsAMX(t *testing.T) {
 	cputest.Need(t, cpu.AMX)
 }
 
-// Row panels for tiles follow their definition: for every 32 elements of k, those of each row are
-// adjacent, with zeros as padding.
-func TestTilesAcross(t *testing.T) {
-	cputest.Need(t, cpu.AVX512BF16)
-	r := rand.New(rand.NewPCG(13, 14))
-	for _, k := range []int{1, 2, 31, 32, 33, 64, 95, 130} {
-		for _, rows := range []int{1, 7, 15, 16} {
-			a := newMatrix[uint16](rows, k, true, nan16).fill(func() uint16 { return uint16(r.Uint32()) })
-			var s Scratch
-			steps := bf16AMX.packing.steps(k)
-			to := unsafe.Slice((*uint16)(s.a.atLeast(4*steps*tileRows)), 2*steps*tileRows)
-			for i := range to {
-				to[i] = nan16
-			}
-			tilesAcross(unsafe.Pointer(&to[0]), a.Ptr, 2*a.ColStride, k, 64, 1<<rows-1)
-			for i := range tileRows {
-				for j := range 2 * steps {
-					want := uint16(0)
-					if i < rows && j < k {
-						want = *at[uint16](a.View, i, j)
-					}
-					if got := to[j/tileElements*tileRows*tileElements+i*tileElements+j%tileElements]; got != want {
-						t.Fatalf("%d rows, k %d: element %d of row %d is %#x, want %#x", rows, k, j, i, got, want)
-					}
-				}
-			}
-		}
-	}
-}
-
 // Rows of a that tiles can read in place give the bits of the same rows packed. Nothing next to
 // them is read.
 func TestTilesInPlace(t *testing.T) {

@@ -11,15 +11,6 @@ func PeakBF16(d time.Duration) float64 { return rate(active.peakBF16, d) }
 // PeakFP32 is PeakBF16 for FP32.
 func PeakFP32(d time.Duration) float64 { return rate(active.peakFP32, d) }
 
-// PeakInt8 is PeakBF16 for sums of products of 8-bit integers. On tiers that decode these to BF16,
-// it equals PeakBF16.
-func PeakInt8(d time.Duration) float64 {
-	if active.peakInt8 == nil {
-		return PeakBF16(d)
-	}
-	return rate(active.peakInt8, d)
-}
-
 func rate(loop func(rounds int) float64, d time.Duration) float64 {
 	const rounds = 10_000 // under 100 µs per call, so that the garbage collector can stop it
 	flops := 0.0

@@ -8,10 +8,9 @@ type recipe struct {
 
 	direct *directKernels // for few rows of a and a b that is read in place; nil: none
 
-	decoders decoders     // of codes
-	integers *microkernel // of MXINT8; nil: codes are decoded
+	decoders decoders // of codes
 
-	peakBF16, peakFP32, peakInt8 func(rounds int) float64
+	peakBF16, peakFP32 func(rounds int) float64
 }
 
 // kernels returns the kernels of the recipe.
@@ -31,7 +30,6 @@ func (r *recipe) kernels() *kernels {
 		quads:    r.bf16.packing.quads,
 		peakBF16: r.peakBF16,
 		peakFP32: r.peakFP32,
-		peakInt8: r.peakInt8,
 	}
 }
 
@@ -52,19 +50,11 @@ func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexa
 	r.bf16.multiply(s, sum, out, a, b, m, inexact)
 }
 
-// asIntegers reports whether a and b can be multiplied as integers.
-func (r *recipe) asIntegers(a, b Scaled) (x, y operand, ok bool) {
-	x, y, ok = int8Operands(a, b)
-	return x, y, ok && r.integers != nil
-}
-
 // mx computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
 func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, m mode) {
 	slow, r := ks.fallback(s), ks.recipe
 	if r == nil {
 		slow(sum, out, a, b, m)
-	} else if x, y, ok := r.asIntegers(a, b); ok {
-		r.multiplyIntegers(s, sum, out, x, y, m, slow)
 	} else if x, y, ok := r.decoders.both(a, b); ok {
 		if !ks.chained() {
 			slow = bySpan(s, r.bf16.exceptions(s, r.decoders.both, slow))

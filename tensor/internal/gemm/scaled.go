@@ -5,8 +5,7 @@ package gemm
 //
 // A code has at most 8 significant bits, so with its scale it is a BF16 number as long as the
 // exponent fits. The product then equals that of two BF16 matrices, bit for bit. Other values are
-// multiplied in FP32, in the order of BF16, or in float64 (scaled_decoded.go). MXINT8 of whole
-// blocks may be multiplied as integers.
+// multiplied in FP32, in the order of BF16, or in float64 (scaled_decoded.go).
 
 import (
 	"fmt"

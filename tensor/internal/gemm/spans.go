@@ -26,8 +26,6 @@ type mode struct {
 	// retained is the operand whose part b is, if it is to be packed once; without span, alpha and
 	// blocks.
 	retained *Retained
-	// exactBlocks asks for sums of whole blocks of MXINT8 without rounding (integers_decoded.go).
-	exactBlocks bool
 }
 
 // whole reports whether sums must be complete in scratch before they are stored or added.

@@ -2,7 +2,6 @@ package gemm
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -131,47 +130,5 @@ func TestScaledSpansAreATree(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// Otherwise the tests above would prove nothing.
-func TestTreeMatters(t *testing.T) {
-	var s Scratch
-	r := rand.New(rand.NewPCG(1, 2))
-	a, b := operands[float32](r, 30, 40, 256, false, false)
-	chain, spans := newMatrix[float32](30, 40, false, 0), newMatrix[float32](30, 40, false, 0)
-	FP32(&s, chain.View, a.View, b.View, true)
-	FP32Spans(&s, spans.View, a.View, b.View, 64, false)
-	differ := false
-	for i, x := range chain.elements(t) {
-		y := spans.elements(t)[i]
-		differ = differ || x != y
-		if math.Abs(float64(x-y)) > 1e-4 {
-			t.Fatalf("element %d is %g by spans, %g in one chain", i, y, x)
-		}
-	}
-	if !differ {
-		t.Error("spans change no bit")
-	}
-}
-
-// A tree of 2^i spans is the sum of the trees of its halves. So ranks may share the spans of one
-// product.
-func TestSpansNest(t *testing.T) {
-	var s Scratch
-	r := rand.New(rand.NewPCG(3, 4))
-	const m, n, k, span = 20, 50, 512, 64
-	a, b := operands[uint16](r, m, n, k, true, false)
-	whole := newMatrix[float32](m, n, false, 0)
-	BF16Spans(&s, whole.View, a.View, b.View, span, false)
-	for parts := 2; parts <= k/span; parts *= 2 {
-		var sums []matrix[float32]
-		for p := range parts {
-			sum := newMatrix[float32](m, n, false, 0)
-			from, length := p*k/parts, k/parts
-			BF16Spans(&s, sum.View, a.slice(2, 0, from, m, length), b.slice(2, from, 0, length, n), span, false)
-			sums = append(sums, sum)
-		}
-		checkSame(t, treeSum(sums), whole.elements(t))
 	}
 }

@@ -53,53 +53,53 @@ func (s adamWState[M]) Slice(lo, hi int) adamWState[M] {
 	return adamWState[M]{s.Master[lo:hi], s.ExpAvg[lo:hi], s.ExpAvgSq[lo:hi]}
 }
 
-// AdamW updates the state src with grad and stores the result in dst, which may be src. The
-// operations are those of torch:
+// AdamW updates the state src with grad and stores the result in dst, which may be src. It adds to
+// the sums. The operations are those of torch:
 //
 //	g        = grad·gradScale
 //	expAvg   = expAvg + (1-beta1)·(g - expAvg)
 //	expAvgSq = expAvgSq·beta2 + (1-beta2)·g·g
 //	master   = master·(1 - lr·weightDecay)
 //	           - (lr/(1-beta1^t))·expAvg / (sqrt(expAvgSq)/sqrt(1-beta2^t) + eps)
-func AdamW(dst, src AdamWState, grad []float32, c AdamWStep) {
-	inChunks(active.adamW, dst, src, grad, c)
+func AdamW(dst, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums) {
+	inChunks(active.adamW, dst, src, grad, c, sums)
 }
 
 // AdamWBF16 is AdamW with moments in BF16. It widens them and computes as AdamW does. The master
 // weights are updated by the new moments before these are rounded to nearest even.
-func AdamWBF16(dst, src AdamWStateBF16, grad []float32, c AdamWStep) {
-	inChunks(active.adamW16, dst, src, grad, c)
+func AdamWBF16(dst, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums) {
+	inChunks(active.adamW16, dst, src, grad, c, sums)
 }
 
 // AdamWStreaming is AdamW with non-temporal stores. It suits a dst that would leave the caches
 // before it is read again. dst must not be src. If an array of dst does not begin on a cache line
 // boundary, it is the same as AdamW.
-func AdamWStreaming(dst, src AdamWState, grad []float32, c AdamWStep) {
+func AdamWStreaming(dst, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums) {
 	if !dst.aligned() {
-		AdamW(dst, src, grad, c)
+		AdamW(dst, src, grad, c, sums)
 		return
 	}
-	inChunks(active.adamWStreaming, dst, src, grad, c)
+	inChunks(active.adamWStreaming, dst, src, grad, c, sums)
 }
 
 // AdamWStreamingBF16 is AdamWStreaming with moments in BF16.
-func AdamWStreamingBF16(dst, src AdamWStateBF16, grad []float32, c AdamWStep) {
+func AdamWStreamingBF16(dst, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums) {
 	if !dst.aligned() {
-		AdamWBF16(dst, src, grad, c)
+		AdamWBF16(dst, src, grad, c, sums)
 		return
 	}
-	inChunks(active.adamWStreaming16, dst, src, grad, c)
+	inChunks(active.adamWStreaming16, dst, src, grad, c, sums)
 }
 
 // inChunks calls a kernel for chunks of the state.
-func inChunks[M float32 | uint16](kernel func(dst, src adamWState[M], grad []float32, c AdamWStep), dst, src adamWState[M], grad []float32, c AdamWStep) {
+func inChunks[M float32 | uint16](kernel func(dst, src adamWState[M], grad []float32, c AdamWStep, sums *AdamWSums), dst, src adamWState[M], grad []float32, c AdamWStep, sums *AdamWSums) {
 	n := len(grad)
 	dst, src = dst.Slice(0, n), src.Slice(0, n)
 	for ; n > chunk; n -= chunk {
-		kernel(dst.Slice(0, chunk), src.Slice(0, chunk), grad[:chunk], c)
+		kernel(dst.Slice(0, chunk), src.Slice(0, chunk), grad[:chunk], c, sums)
 		dst, src, grad = dst.Slice(chunk, n), src.Slice(chunk, n), grad[chunk:]
 	}
-	kernel(dst, src, grad, c)
+	kernel(dst, src, grad, c, sums)
 }
 
 // aligned says whether all arrays begin on a cache line boundary.
@@ -111,21 +111,41 @@ func (s adamWState[M]) aligned() bool {
 	return at%64 == 0
 }
 
-func adamWGeneric(dst, src AdamWState, grad []float32, c AdamWStep) {
+func adamWGeneric(dst, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums) {
 	n := len(grad)
 	dst, src = dst.Slice(0, n), src.Slice(0, n)
 	for i, g := range grad {
-		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = c.update(src.Master[i], src.ExpAvg[i], src.ExpAvgSq[i], g)
+		w, m, v := src.Master[i], src.ExpAvg[i], src.ExpAvgSq[i]
+		sums.ReadExpAvg.add(m)
+		sums.ReadExpAvgSq.add(v)
+		w, m, v = c.summedUpdate(w, m, v, g, sums)
+		sums.WroteExpAvg.add(m)
+		sums.WroteExpAvgSq.add(v)
+		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = w, m, v
 	}
 }
 
-func adamW16Generic(dst, src AdamWStateBF16, grad []float32, c AdamWStep) {
+func adamW16Generic(dst, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums) {
 	n := len(grad)
 	dst, src = dst.Slice(0, n), src.Slice(0, n)
 	for i, g := range grad {
-		w, m, v := c.update(src.Master[i], widened(src.ExpAvg[i]), widened(src.ExpAvgSq[i]), g)
+		sums.ReadExpAvg.addBF16(src.ExpAvg[i])
+		sums.ReadExpAvgSq.addBF16(src.ExpAvgSq[i])
+		w, m, v := c.summedUpdate(src.Master[i], widened(src.ExpAvg[i]), widened(src.ExpAvgSq[i]), g, sums)
 		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = w, rounded(m), rounded(v)
+		sums.WroteExpAvg.addBF16(dst.ExpAvg[i])
+		sums.WroteExpAvgSq.addBF16(dst.ExpAvgSq[i])
 	}
+}
+
+// summedUpdate is update with the sums of weights and gradient.
+func (c *AdamWStep) summedUpdate(w, m, v, g float32, sums *AdamWSums) (master, expAvg, expAvgSq float32) {
+	sums.ReadMaster.add(w)
+	sums.ReadGrad.add(g)
+	master, expAvg, expAvgSq = c.update(w, m, v, g)
+	sums.WroteMaster.add(master)
+	sums.WroteWork.addBF16(rounded(master))
+	return master, expAvg, expAvgSq
 }
 
 // update computes one element of AdamW.

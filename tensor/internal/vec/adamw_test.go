@@ -25,8 +25,8 @@ func TestAdamWElsewhere(t *testing.T) {
 				fill(rng, x, 0.05)
 				src, want, before = append(src, x), append(want, slices.Clone(x)), append(before, slices.Clone(x))
 			}
-			AdamW(stateOf(want), stateOf(want), grad, thirdStep)
-			for name, update := range map[string]func(dst, src AdamWState, grad []float32, c AdamWStep){
+			AdamW(stateOf(want), stateOf(want), grad, thirdStep, &anySums)
+			for name, update := range map[string]func(dst, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums){
 				"AdamW": AdamW, "AdamWStreaming": AdamWStreaming,
 			} {
 				for _, offset := range []int{0, 3} {
@@ -39,7 +39,7 @@ func TestAdamWElsewhere(t *testing.T) {
 					if n > 0 && offset == 0 && !stateOf(got).aligned() {
 						t.Fatal("the memory does not begin on a cache line boundary, so non-temporal stores are not used")
 					}
-					update(stateOf(got), stateOf(src), grad, thirdStep)
+					update(stateOf(got), stateOf(src), grad, thirdStep, &anySums)
 					for i := range want {
 						checks[i]()
 						if !slices.EqualFunc(got[i], want[i], same) {
@@ -68,9 +68,9 @@ func BenchmarkAdamW(b *testing.B) {
 	here, there := stateOf(rows[:]), stateOf(rows[3:])
 	for _, tier := range table.Tiers() {
 		for name, update := range map[string]func(){
-			"in place":  func() { AdamW(here, here, rows[6], thirdStep) },
-			"elsewhere": func() { AdamW(there, here, rows[6], thirdStep) },
-			"streaming": func() { AdamWStreaming(there, here, rows[6], thirdStep) },
+			"in place":  func() { AdamW(here, here, rows[6], thirdStep, &anySums) },
+			"elsewhere": func() { AdamW(there, here, rows[6], thirdStep, &anySums) },
+			"streaming": func() { AdamWStreaming(there, here, rows[6], thirdStep, &anySums) },
 		} {
 			b.Run(fmt.Sprintf("%v/%s", tier, name), func(b *testing.B) {
 				cputest.Need(b, tier)

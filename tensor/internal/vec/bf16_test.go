@@ -76,15 +76,15 @@ var operations16 = []operation16{
 		return 0
 	}},
 	{"AdamW", "fhhf", func(out, in []line) float64 {
-		AdamWBF16(state16Of(out), state16Of(out), in[0].wide, thirdStep)
+		AdamWBF16(state16Of(out), state16Of(out), in[0].wide, thirdStep, &anySums)
 		return 0
 	}},
 	{"AdamWElsewhere", "fhhffhh", func(out, in []line) float64 {
-		AdamWBF16(state16Of(out), state16Of(in[1:]), in[0].wide, thirdStep)
+		AdamWBF16(state16Of(out), state16Of(in[1:]), in[0].wide, thirdStep, &anySums)
 		return 0
 	}},
 	{"AdamWStreaming", "fhhffhh", func(out, in []line) float64 {
-		AdamWStreamingBF16(state16Of(out), state16Of(in[1:]), in[0].wide, thirdStep)
+		AdamWStreamingBF16(state16Of(out), state16Of(in[1:]), in[0].wide, thirdStep, &anySums)
 		return 0
 	}},
 	{"Dot", "hh", func(_, in []line) float64 { return float64(DotBF16(in[0].half, in[1].half)) }},

@@ -134,15 +134,15 @@ var operations = []operation{
 		return float64(ExpSum(out[0], a, in[0], shift))
 	}, func(out, in []float64) { out[0] = math.Exp(a*in[0] - shift) }},
 	{"AdamW", 3, 1, func(out, in [][]float32) float64 {
-		AdamW(stateOf(out), stateOf(out), in[0], thirdStep)
+		AdamW(stateOf(out), stateOf(out), in[0], thirdStep, &anySums)
 		return 0
 	}, func(out, in []float64) { thirdStepFloat64(out, out, in[0]) }},
 	{"AdamWElsewhere", 3, 4, func(out, in [][]float32) float64 {
-		AdamW(stateOf(out), stateOf(in[1:]), in[0], thirdStep)
+		AdamW(stateOf(out), stateOf(in[1:]), in[0], thirdStep, &anySums)
 		return 0
 	}, nil},
 	{"AdamWStreaming", 3, 4, func(out, in [][]float32) float64 {
-		AdamWStreaming(stateOf(out), stateOf(in[1:]), in[0], thirdStep)
+		AdamWStreaming(stateOf(out), stateOf(in[1:]), in[0], thirdStep, &anySums)
 		return 0
 	}, nil},
 	{"Dot", 0, 2, func(_, in [][]float32) float64 { return float64(Dot(in[0], in[1])) }, nil},

@@ -104,16 +104,22 @@ func sumSquaresAVX2(x []float32) (sum float64)
 func maxAVX2(x []float32) (sum float32)
 
 //go:noescape
-func adamWAVX2(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
+func wordsAVX2(x []float32, sums *Lanes)
 
 //go:noescape
-func adamWStreamingAVX2(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
+func words16AVX2(x []uint16, sums *Lanes)
 
 //go:noescape
-func adamW16AVX2(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
+func adamWAVX2(dst AdamWState, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums)
 
 //go:noescape
-func adamWStreaming16AVX2(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
+func adamWStreamingAVX2(dst AdamWState, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums)
+
+//go:noescape
+func adamW16AVX2(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums)
+
+//go:noescape
+func adamWStreaming16AVX2(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums)
 
 var avx2 = kernels{
 	widen:             widenAVX2,
@@ -149,6 +155,8 @@ var avx2 = kernels{
 	squares16:         squares16AVX2,
 	sumSquares:        sumSquaresAVX2,
 	max:               maxAVX2,
+	words:             wordsAVX2,
+	words16:           words16AVX2,
 	adamW:             adamWAVX2,
 	adamWStreaming:    adamWStreamingAVX2,
 	adamW16:           adamW16AVX2,

@@ -104,16 +104,22 @@ func sumSquaresAVX512(x []float32) (sum float64)
 func maxAVX512(x []float32) (sum float32)
 
 //go:noescape
-func adamWAVX512(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
+func wordsAVX512(x []float32, sums *Lanes)
 
 //go:noescape
-func adamWStreamingAVX512(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
+func words16AVX512(x []uint16, sums *Lanes)
 
 //go:noescape
-func adamW16AVX512(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
+func adamWAVX512(dst AdamWState, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums)
 
 //go:noescape
-func adamWStreaming16AVX512(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
+func adamWStreamingAVX512(dst AdamWState, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums)
+
+//go:noescape
+func adamW16AVX512(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums)
+
+//go:noescape
+func adamWStreaming16AVX512(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums)
 
 var avx512 = kernels{
 	widen:             widenAVX512,
@@ -149,6 +155,8 @@ var avx512 = kernels{
 	squares16:         squares16AVX512,
 	sumSquares:        sumSquaresAVX512,
 	max:               maxAVX512,
+	words:             wordsAVX512,
+	words16:           words16AVX512,
 	adamW:             adamWAVX512,
 	adamWStreaming:    adamWStreamingAVX512,
 	adamW16:           adamW16AVX512,

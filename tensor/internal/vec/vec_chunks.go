@@ -242,3 +242,19 @@ func sumSquaresRows(x []float32) (sum float64) {
 	}
 	return sum + active.sumSquares(x)
 }
+
+func wordsRows(x []float32, sums *Lanes) {
+	for len(x) > chunk {
+		wordsRows(x[:chunk], sums)
+		x = x[chunk:]
+	}
+	active.words(x, sums)
+}
+
+func wordsRows16(x []uint16, sums *Lanes) {
+	for len(x) > chunk {
+		wordsRows16(x[:chunk], sums)
+		x = x[chunk:]
+	}
+	active.words16(x, sums)
+}

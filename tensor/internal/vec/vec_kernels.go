@@ -38,10 +38,12 @@ type kernels struct {
 	squares16         func(x []uint16) (sum float32)
 	sumSquares        func(x []float32) (sum float64)
 	max               func(x []float32) (sum float32)
-	adamW             func(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
-	adamWStreaming    func(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
-	adamW16           func(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
-	adamWStreaming16  func(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
+	words             func(x []float32, sums *Lanes)
+	words16           func(x []uint16, sums *Lanes)
+	adamW             func(dst AdamWState, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums)
+	adamWStreaming    func(dst AdamWState, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums)
+	adamW16           func(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums)
+	adamWStreaming16  func(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums)
 }
 
 var generic = kernels{
@@ -78,6 +80,8 @@ var generic = kernels{
 	squares16:         squares16Generic,
 	sumSquares:        sumSquaresGeneric,
 	max:               maxGeneric,
+	words:             wordsGeneric,
+	words16:           words16Generic,
 	adamW:             adamWGeneric,
 	adamWStreaming:    adamWGeneric,
 	adamW16:           adamW16Generic,

@@ -104,10 +104,16 @@ func sumSquaresNEON(x []float32) (sum float64)
 func maxNEON(x []float32) (sum float32)
 
 //go:noescape
-func adamWNEON(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
+func wordsNEON(x []float32, sums *Lanes)
 
 //go:noescape
-func adamW16NEON(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
+func words16NEON(x []uint16, sums *Lanes)
+
+//go:noescape
+func adamWNEON(dst AdamWState, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums)
+
+//go:noescape
+func adamW16NEON(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums)
 
 var neon = kernels{
 	widen:             widenNEON,
@@ -143,6 +149,8 @@ var neon = kernels{
 	squares16:         squares16NEON,
 	sumSquares:        sumSquaresNEON,
 	max:               maxNEON,
+	words:             wordsNEON,
+	words16:           words16NEON,
 	adamW:             adamWNEON,
 	adamWStreaming:    adamWNEON,
 	adamW16:           adamW16NEON,

@@ -8686,439 +8686,161 @@ done3:
 	FMOVS F1, sum+24(FP)
 	RET
 
-// func adamWNEON(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
-TEXT ·adamWNEON(SB), NOSPLIT, $0-200
-	MOVD dst_Master_base+0(FP), R0
-	MOVD dst_ExpAvg_base+24(FP), R1
-	MOVD dst_ExpAvgSq_base+48(FP), R2
-	MOVD src_Master_base+72(FP), R3
-	MOVD src_ExpAvg_base+96(FP), R4
-	MOVD src_ExpAvgSq_base+120(FP), R5
-	MOVD grad_base+144(FP), R6
-	MOVWU c_gradScale+168(FP), R7
-	VDUP R7, V0.S4
-	MOVWU c_decay+172(FP), R7
-	VDUP R7, V1.S4
-	MOVWU c_lerp+176(FP), R7
-	VDUP R7, V2.S4
-	MOVWU c_beta2+180(FP), R7
-	VDUP R7, V3.S4
-	MOVWU c_oneMinusBeta2+184(FP), R7
-	VDUP R7, V4.S4
-	MOVWU c_bias2Sqrt+188(FP), R7
-	VDUP R7, V5.S4
-	MOVWU c_eps+192(FP), R7
-	VDUP R7, V6.S4
-	MOVWU c_stepSize+196(FP), R7
-	VDUP R7, V7.S4
-	MOVD grad_len+152(FP), R7
-	SUBS $8, R7
+// func wordsNEON(x []float32, sums *Lanes)
+TEXT ·wordsNEON(SB), NOSPLIT, $0-32
+	MOVD x_base+0(FP), R0
+	MOVD sums+24(FP), R1
+	MOVD x_len+8(FP), R2
+	SUBS $8, R2
 	BLT rest2
 	PCALIGN $64
 loop1:
-	FLDPQ (R3), (F8, F9)
-	FLDPQ (R4), (F10, F11)
-	FLDPQ (R5), (F12, F13)
-	FLDPQ (R6), (F14, F15)
-	WORD $0x6e20ddce // fmul v14.4s, v14.4s, v0.4s
-	WORD $0x4eaad5d0 // fsub v16.4s, v14.4s, v10.4s
-	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
-	WORD $0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
-	WORD $0x6e2edc91 // fmul v17.4s, v4.4s, v14.4s
-	WORD $0x6e2ede31 // fmul v17.4s, v17.4s, v14.4s
-	WORD $0x6e23dd8c // fmul v12.4s, v12.4s, v3.4s
-	WORD $0x4e31d58c // fadd v12.4s, v12.4s, v17.4s
-	WORD $0x6ea1f992 // fsqrt v18.4s, v12.4s
-	WORD $0x6e25fe52 // fdiv v18.4s, v18.4s, v5.4s
-	WORD $0x4e26d652 // fadd v18.4s, v18.4s, v6.4s
-	WORD $0x6e2adcf3 // fmul v19.4s, v7.4s, v10.4s
-	WORD $0x6e32fe73 // fdiv v19.4s, v19.4s, v18.4s
-	WORD $0x6e21dd08 // fmul v8.4s, v8.4s, v1.4s
-	WORD $0x4eb3d508 // fsub v8.4s, v8.4s, v19.4s
-	WORD $0x6e20ddef // fmul v15.4s, v15.4s, v0.4s
-	WORD $0x4eabd5f3 // fsub v19.4s, v15.4s, v11.4s
-	WORD $0x6e22de73 // fmul v19.4s, v19.4s, v2.4s
-	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
-	WORD $0x6e2fdc92 // fmul v18.4s, v4.4s, v15.4s
-	WORD $0x6e2fde52 // fmul v18.4s, v18.4s, v15.4s
-	WORD $0x6e23ddad // fmul v13.4s, v13.4s, v3.4s
-	WORD $0x4e32d5ad // fadd v13.4s, v13.4s, v18.4s
-	WORD $0x6ea1f9b1 // fsqrt v17.4s, v13.4s
-	WORD $0x6e25fe31 // fdiv v17.4s, v17.4s, v5.4s
-	WORD $0x4e26d631 // fadd v17.4s, v17.4s, v6.4s
-	WORD $0x6e2bdcf0 // fmul v16.4s, v7.4s, v11.4s
-	WORD $0x6e31fe10 // fdiv v16.4s, v16.4s, v17.4s
-	WORD $0x6e21dd29 // fmul v9.4s, v9.4s, v1.4s
-	WORD $0x4eb0d529 // fsub v9.4s, v9.4s, v16.4s
-	FSTPQ (F10, F11), (R1)
-	FSTPQ (F12, F13), (R2)
-	FSTPQ (F8, F9), (R0)
+	FLDPQ (R0), (F0, F1)
+	FMOVQ (R1), F2
+	VMOV V0.B16, V3.B16
+	VADD V3.S4, V2.S4, V2.S4
+	VMOV V1.B16, V3.B16
+	VADD V3.S4, V2.S4, V2.S4
+	FMOVQ F2, (R1)
 	ADD $32, R0
-	ADD $32, R1
-	ADD $32, R2
-	ADD $32, R3
-	ADD $32, R4
-	ADD $32, R5
-	ADD $32, R6
-	SUBS $8, R7
+	SUBS $8, R2
 	BGE loop1
 rest2:
-	ADDS $8, R7
+	ADDS $8, R2
 	BEQ done3
-	MOVD $4, R9
-	MUL R7, R9, R8
-	MOVD $0, R9
-	CMP $16, R8
+	MOVD $4, R4
+	MUL R2, R4, R3
+	MOVD $0, R4
+	CMP $16, R3
 	BLE fits4
-	SUB $16, R8, R9
-	MOVD $16, R8
+	SUB $16, R3, R4
+	MOVD $16, R3
 fits4:
-	MOVD $0(R3), R10
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	TBZ $4, R8, not165
-	FMOVQ (R10), F15
+	MOVD $0(R0), R5
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	TBZ $4, R3, not165
+	FMOVQ (R5), F1
 	JMP loaded6
 not165:
-	TBZ $1, R8, none7
-	AND $12, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V15.H[0]
+	TBZ $1, R3, none7
+	AND $12, R3, R6
+	ADD R5, R6
+	VLD1 (R6), V1.H[0]
 none7:
-	TBZ $2, R8, none8
-	VEXT $12, V15.B16, V13.B16, V15.B16
-	AND $8, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V15.S[0]
+	TBZ $2, R3, none8
+	VEXT $12, V1.B16, V2.B16, V1.B16
+	AND $8, R3, R6
+	ADD R5, R6
+	VLD1 (R6), V1.S[0]
 none8:
-	TBZ $3, R8, none9
-	VEXT $8, V15.B16, V13.B16, V15.B16
-	VLD1 (R10), V15.D[0]
+	TBZ $3, R3, none9
+	VEXT $8, V1.B16, V2.B16, V1.B16
+	VLD1 (R5), V1.D[0]
 none9:
 loaded6:
-	MOVD $16(R3), R11
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	TBZ $4, R9, not1610
-	FMOVQ (R11), F14
+	MOVD $16(R0), R6
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V0.B16, V0.B16, V0.B16
+	TBZ $4, R4, not1610
+	FMOVQ (R6), F0
 	JMP loaded11
 not1610:
-	TBZ $1, R9, none12
-	AND $12, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V14.H[0]
+	TBZ $1, R4, none12
+	AND $12, R4, R5
+	ADD R6, R5
+	VLD1 (R5), V0.H[0]
 none12:
-	TBZ $2, R9, none13
-	VEXT $12, V14.B16, V13.B16, V14.B16
-	AND $8, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V14.S[0]
+	TBZ $2, R4, none13
+	VEXT $12, V0.B16, V2.B16, V0.B16
+	AND $8, R4, R5
+	ADD R6, R5
+	VLD1 (R5), V0.S[0]
 none13:
-	TBZ $3, R9, none14
-	VEXT $8, V14.B16, V13.B16, V14.B16
-	VLD1 (R11), V14.D[0]
+	TBZ $3, R4, none14
+	VEXT $8, V0.B16, V2.B16, V0.B16
+	VLD1 (R6), V0.D[0]
 none14:
 loaded11:
-	MOVD $0(R4), R10
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	TBZ $4, R8, not1615
-	FMOVQ (R10), F13
-	JMP loaded16
-not1615:
-	TBZ $1, R8, none17
-	AND $12, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V13.H[0]
-none17:
-	TBZ $2, R8, none18
-	VEXT $12, V13.B16, V11.B16, V13.B16
-	AND $8, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V13.S[0]
-none18:
-	TBZ $3, R8, none19
-	VEXT $8, V13.B16, V11.B16, V13.B16
-	VLD1 (R10), V13.D[0]
-none19:
-loaded16:
-	MOVD $16(R4), R11
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	TBZ $4, R9, not1620
-	FMOVQ (R11), F12
-	JMP loaded21
-not1620:
-	TBZ $1, R9, none22
-	AND $12, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V12.H[0]
-none22:
-	TBZ $2, R9, none23
-	VEXT $12, V12.B16, V11.B16, V12.B16
-	AND $8, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V12.S[0]
-none23:
-	TBZ $3, R9, none24
-	VEXT $8, V12.B16, V11.B16, V12.B16
-	VLD1 (R11), V12.D[0]
-none24:
-loaded21:
-	MOVD $0(R5), R10
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	TBZ $4, R8, not1625
-	FMOVQ (R10), F11
-	JMP loaded26
-not1625:
-	TBZ $1, R8, none27
-	AND $12, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V11.H[0]
-none27:
-	TBZ $2, R8, none28
-	VEXT $12, V11.B16, V9.B16, V11.B16
-	AND $8, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V11.S[0]
-none28:
-	TBZ $3, R8, none29
-	VEXT $8, V11.B16, V9.B16, V11.B16
-	VLD1 (R10), V11.D[0]
-none29:
-loaded26:
-	MOVD $16(R5), R11
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	TBZ $4, R9, not1630
-	FMOVQ (R11), F10
-	JMP loaded31
-not1630:
-	TBZ $1, R9, none32
-	AND $12, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V10.H[0]
-none32:
-	TBZ $2, R9, none33
-	VEXT $12, V10.B16, V9.B16, V10.B16
-	AND $8, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V10.S[0]
-none33:
-	TBZ $3, R9, none34
-	VEXT $8, V10.B16, V9.B16, V10.B16
-	VLD1 (R11), V10.D[0]
-none34:
-loaded31:
-	MOVD $0(R6), R10
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R8, not1635
-	FMOVQ (R10), F9
-	JMP loaded36
-not1635:
-	TBZ $1, R8, none37
-	AND $12, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V9.H[0]
-none37:
-	TBZ $2, R8, none38
-	VEXT $12, V9.B16, V16.B16, V9.B16
-	AND $8, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V9.S[0]
-none38:
-	TBZ $3, R8, none39
-	VEXT $8, V9.B16, V16.B16, V9.B16
-	VLD1 (R10), V9.D[0]
-none39:
-loaded36:
-	MOVD $16(R6), R11
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	TBZ $4, R9, not1640
-	FMOVQ (R11), F8
-	JMP loaded41
-not1640:
-	TBZ $1, R9, none42
-	AND $12, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V8.H[0]
-none42:
-	TBZ $2, R9, none43
-	VEXT $12, V8.B16, V16.B16, V8.B16
-	AND $8, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V8.S[0]
-none43:
-	TBZ $3, R9, none44
-	VEXT $8, V8.B16, V16.B16, V8.B16
-	VLD1 (R11), V8.D[0]
-none44:
-loaded41:
-	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
-	WORD $0x4eadd530 // fsub v16.4s, v9.4s, v13.4s
-	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
-	WORD $0x4e30d5ad // fadd v13.4s, v13.4s, v16.4s
-	WORD $0x6e29dc91 // fmul v17.4s, v4.4s, v9.4s
-	WORD $0x6e29de31 // fmul v17.4s, v17.4s, v9.4s
-	WORD $0x6e23dd6b // fmul v11.4s, v11.4s, v3.4s
-	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
-	WORD $0x6ea1f972 // fsqrt v18.4s, v11.4s
-	WORD $0x6e25fe52 // fdiv v18.4s, v18.4s, v5.4s
-	WORD $0x4e26d652 // fadd v18.4s, v18.4s, v6.4s
-	WORD $0x6e2ddcf3 // fmul v19.4s, v7.4s, v13.4s
-	WORD $0x6e32fe73 // fdiv v19.4s, v19.4s, v18.4s
-	WORD $0x6e21ddef // fmul v15.4s, v15.4s, v1.4s
-	WORD $0x4eb3d5ef // fsub v15.4s, v15.4s, v19.4s
-	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
-	WORD $0x4eacd513 // fsub v19.4s, v8.4s, v12.4s
-	WORD $0x6e22de73 // fmul v19.4s, v19.4s, v2.4s
-	WORD $0x4e33d58c // fadd v12.4s, v12.4s, v19.4s
-	WORD $0x6e28dc92 // fmul v18.4s, v4.4s, v8.4s
-	WORD $0x6e28de52 // fmul v18.4s, v18.4s, v8.4s
-	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
-	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
-	WORD $0x6ea1f951 // fsqrt v17.4s, v10.4s
-	WORD $0x6e25fe31 // fdiv v17.4s, v17.4s, v5.4s
-	WORD $0x4e26d631 // fadd v17.4s, v17.4s, v6.4s
-	WORD $0x6e2cdcf0 // fmul v16.4s, v7.4s, v12.4s
-	WORD $0x6e31fe10 // fdiv v16.4s, v16.4s, v17.4s
-	WORD $0x6e21ddce // fmul v14.4s, v14.4s, v1.4s
-	WORD $0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
-	MOVD $0(R1), R10
-	TBZ $4, R8, not1645
-	FMOVQ F13, (R10)
-	JMP stored46
-not1645:
-	TBZ $3, R8, none47
-	VST1 V13.D[0], (R10)
-	ADD $8, R10
-	VEXT $8, V13.B16, V13.B16, V13.B16
-none47:
-	TBZ $2, R8, none48
-	VST1 V13.S[0], (R10)
-	ADD $4, R10
-	VEXT $4, V13.B16, V13.B16, V13.B16
-none48:
-	TBZ $1, R8, none49
-	VST1 V13.H[0], (R10)
-	ADD $2, R10
-	VEXT $2, V13.B16, V13.B16, V13.B16
-none49:
-stored46:
-	MOVD $16(R1), R10
-	TBZ $4, R9, not1650
-	FMOVQ F12, (R10)
-	JMP stored51
-not1650:
-	TBZ $3, R9, none52
-	VST1 V12.D[0], (R10)
-	ADD $8, R10
-	VEXT $8, V12.B16, V12.B16, V12.B16
-none52:
-	TBZ $2, R9, none53
-	VST1 V12.S[0], (R10)
-	ADD $4, R10
-	VEXT $4, V12.B16, V12.B16, V12.B16
-none53:
-	TBZ $1, R9, none54
-	VST1 V12.H[0], (R10)
-	ADD $2, R10
-	VEXT $2, V12.B16, V12.B16, V12.B16
-none54:
-stored51:
-	MOVD $0(R2), R10
-	TBZ $4, R8, not1655
-	FMOVQ F11, (R10)
-	JMP stored56
-not1655:
-	TBZ $3, R8, none57
-	VST1 V11.D[0], (R10)
-	ADD $8, R10
-	VEXT $8, V11.B16, V11.B16, V11.B16
-none57:
-	TBZ $2, R8, none58
-	VST1 V11.S[0], (R10)
-	ADD $4, R10
-	VEXT $4, V11.B16, V11.B16, V11.B16
-none58:
-	TBZ $1, R8, none59
-	VST1 V11.H[0], (R10)
-	ADD $2, R10
-	VEXT $2, V11.B16, V11.B16, V11.B16
-none59:
-stored56:
-	MOVD $16(R2), R10
-	TBZ $4, R9, not1660
-	FMOVQ F10, (R10)
-	JMP stored61
-not1660:
-	TBZ $3, R9, none62
-	VST1 V10.D[0], (R10)
-	ADD $8, R10
-	VEXT $8, V10.B16, V10.B16, V10.B16
-none62:
-	TBZ $2, R9, none63
-	VST1 V10.S[0], (R10)
-	ADD $4, R10
-	VEXT $4, V10.B16, V10.B16, V10.B16
-none63:
-	TBZ $1, R9, none64
-	VST1 V10.H[0], (R10)
-	ADD $2, R10
-	VEXT $2, V10.B16, V10.B16, V10.B16
-none64:
-stored61:
-	MOVD $0(R0), R10
-	TBZ $4, R8, not1665
-	FMOVQ F15, (R10)
-	JMP stored66
-not1665:
-	TBZ $3, R8, none67
-	VST1 V15.D[0], (R10)
-	ADD $8, R10
-	VEXT $8, V15.B16, V15.B16, V15.B16
-none67:
-	TBZ $2, R8, none68
-	VST1 V15.S[0], (R10)
-	ADD $4, R10
-	VEXT $4, V15.B16, V15.B16, V15.B16
-none68:
-	TBZ $1, R8, none69
-	VST1 V15.H[0], (R10)
-	ADD $2, R10
-	VEXT $2, V15.B16, V15.B16, V15.B16
-none69:
-stored66:
-	MOVD $16(R0), R10
-	TBZ $4, R9, not1670
-	FMOVQ F14, (R10)
-	JMP stored71
-not1670:
-	TBZ $3, R9, none72
-	VST1 V14.D[0], (R10)
-	ADD $8, R10
-	VEXT $8, V14.B16, V14.B16, V14.B16
-none72:
-	TBZ $2, R9, none73
-	VST1 V14.S[0], (R10)
-	ADD $4, R10
-	VEXT $4, V14.B16, V14.B16, V14.B16
-none73:
-	TBZ $1, R9, none74
-	VST1 V14.H[0], (R10)
-	ADD $2, R10
-	VEXT $2, V14.B16, V14.B16, V14.B16
-none74:
-stored71:
+	FMOVQ (R1), F2
+	VMOV V1.B16, V3.B16
+	VADD V3.S4, V2.S4, V2.S4
+	VMOV V0.B16, V3.B16
+	VADD V3.S4, V2.S4, V2.S4
+	FMOVQ F2, (R1)
 	JMP done3
 done3:
 	RET
 
-// func adamW16NEON(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
-TEXT ·adamW16NEON(SB), NOSPLIT, $0-200
+// func words16NEON(x []uint16, sums *Lanes)
+TEXT ·words16NEON(SB), NOSPLIT, $0-32
+	MOVD x_base+0(FP), R0
+	MOVD sums+24(FP), R1
+	MOVD x_len+8(FP), R2
+	SUBS $8, R2
+	BLT rest2
+	PCALIGN $64
+loop1:
+	FMOVQ (R0), F0
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
+	FMOVQ (R1), F2
+	VUSHR $16, V1.S4, V3.S4
+	VADD V3.S4, V2.S4, V2.S4
+	VUSHR $16, V0.S4, V3.S4
+	VADD V3.S4, V2.S4, V2.S4
+	FMOVQ F2, (R1)
+	ADD $16, R0
+	SUBS $8, R2
+	BGE loop1
+rest2:
+	ADDS $8, R2
+	BEQ done3
+	MOVD $2, R4
+	MUL R2, R4, R3
+	MOVD $0, R4
+	CMP $16, R3
+	BLE fits4
+	SUB $16, R3, R4
+	MOVD $16, R3
+fits4:
+	MOVD $0(R0), R5
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	TBZ $4, R3, not165
+	FMOVQ (R5), F1
+	JMP loaded6
+not165:
+	TBZ $1, R3, none7
+	AND $12, R3, R6
+	ADD R5, R6
+	VLD1 (R6), V1.H[0]
+none7:
+	TBZ $2, R3, none8
+	VEXT $12, V1.B16, V0.B16, V1.B16
+	AND $8, R3, R6
+	ADD R5, R6
+	VLD1 (R6), V1.S[0]
+none8:
+	TBZ $3, R3, none9
+	VEXT $8, V1.B16, V0.B16, V1.B16
+	VLD1 (R5), V1.D[0]
+none9:
+loaded6:
+	WORD $0x2e613820 // shll v0.4s, v1.4h, #16
+	WORD $0x6e613821 // shll2 v1.4s, v1.8h, #16
+	FMOVQ (R1), F2
+	VUSHR $16, V0.S4, V3.S4
+	VADD V3.S4, V2.S4, V2.S4
+	VUSHR $16, V1.S4, V3.S4
+	VADD V3.S4, V2.S4, V2.S4
+	FMOVQ F2, (R1)
+	JMP done3
+done3:
+	RET
+
+// func adamWNEON(dst AdamWState, src AdamWState, grad []float32, c AdamWStep, sums *AdamWSums)
+TEXT ·adamWNEON(SB), NOSPLIT, $0-208
 	MOVD dst_Master_base+0(FP), R0
 	MOVD dst_ExpAvg_base+24(FP), R1
 	MOVD dst_ExpAvgSq_base+48(FP), R2
@@ -9130,24 +8852,781 @@ TEXT ·adamW16NEON(SB), NOSPLIT, $0-200
 	VDUP R7, V0.S4
 	MOVD $4194304, R7
 	VDUP R7, V1.S4
-	MOVWU c_gradScale+168(FP), R7
-	VDUP R7, V2.S4
-	MOVWU c_decay+172(FP), R7
-	VDUP R7, V3.S4
-	MOVWU c_lerp+176(FP), R7
-	VDUP R7, V4.S4
-	MOVWU c_beta2+180(FP), R7
-	VDUP R7, V5.S4
-	MOVWU c_oneMinusBeta2+184(FP), R7
-	VDUP R7, V6.S4
-	MOVWU c_bias2Sqrt+188(FP), R7
-	VDUP R7, V7.S4
-	MOVWU c_eps+192(FP), R7
-	VDUP R7, V8.S4
-	MOVWU c_stepSize+196(FP), R7
-	VDUP R7, V9.S4
-	MOVD grad_len+152(FP), R7
-	SUBS $8, R7
+	MOVD sums+200(FP), R7
+	MOVWU c_gradScale+168(FP), R8
+	VDUP R8, V2.S4
+	MOVWU c_decay+172(FP), R8
+	VDUP R8, V3.S4
+	MOVWU c_lerp+176(FP), R8
+	VDUP R8, V4.S4
+	MOVWU c_beta2+180(FP), R8
+	VDUP R8, V5.S4
+	MOVWU c_oneMinusBeta2+184(FP), R8
+	VDUP R8, V6.S4
+	MOVWU c_bias2Sqrt+188(FP), R8
+	VDUP R8, V7.S4
+	MOVWU c_eps+192(FP), R8
+	VDUP R8, V8.S4
+	MOVWU c_stepSize+196(FP), R8
+	VDUP R8, V9.S4
+	MOVD grad_len+152(FP), R8
+	SUBS $8, R8
+	BLT rest2
+	PCALIGN $64
+loop1:
+	FLDPQ (R3), (F10, F11)
+	FLDPQ (R4), (F12, F13)
+	FLDPQ (R5), (F14, F15)
+	FLDPQ (R6), (F16, F17)
+	FMOVQ (R7), F18
+	VMOV V10.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	VMOV V11.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	FMOVQ F18, (R7)
+	FMOVQ 64(R7), F18
+	VMOV V12.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	VMOV V13.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	FMOVQ F18, 64(R7)
+	FMOVQ 128(R7), F18
+	VMOV V14.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	VMOV V15.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	FMOVQ F18, 128(R7)
+	FMOVQ 192(R7), F18
+	VMOV V16.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	VMOV V17.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	FMOVQ F18, 192(R7)
+	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
+	WORD $0x4eacd612 // fsub v18.4s, v16.4s, v12.4s
+	WORD $0x6e24de52 // fmul v18.4s, v18.4s, v4.4s
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	WORD $0x6e30dcd3 // fmul v19.4s, v6.4s, v16.4s
+	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
+	WORD $0x6e25ddce // fmul v14.4s, v14.4s, v5.4s
+	WORD $0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
+	WORD $0x6ea1f9d4 // fsqrt v20.4s, v14.4s
+	WORD $0x6e27fe94 // fdiv v20.4s, v20.4s, v7.4s
+	WORD $0x4e28d694 // fadd v20.4s, v20.4s, v8.4s
+	WORD $0x6e2cdd35 // fmul v21.4s, v9.4s, v12.4s
+	WORD $0x6e34feb5 // fdiv v21.4s, v21.4s, v20.4s
+	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
+	WORD $0x4eb5d54a // fsub v10.4s, v10.4s, v21.4s
+	WORD $0x6e22de31 // fmul v17.4s, v17.4s, v2.4s
+	WORD $0x4eadd635 // fsub v21.4s, v17.4s, v13.4s
+	WORD $0x6e24deb5 // fmul v21.4s, v21.4s, v4.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x6e31dcd4 // fmul v20.4s, v6.4s, v17.4s
+	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
+	WORD $0x6e25ddef // fmul v15.4s, v15.4s, v5.4s
+	WORD $0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
+	WORD $0x6ea1f9f3 // fsqrt v19.4s, v15.4s
+	WORD $0x6e27fe73 // fdiv v19.4s, v19.4s, v7.4s
+	WORD $0x4e28d673 // fadd v19.4s, v19.4s, v8.4s
+	WORD $0x6e2ddd32 // fmul v18.4s, v9.4s, v13.4s
+	WORD $0x6e33fe52 // fdiv v18.4s, v18.4s, v19.4s
+	WORD $0x6e23dd6b // fmul v11.4s, v11.4s, v3.4s
+	WORD $0x4eb2d56b // fsub v11.4s, v11.4s, v18.4s
+	FMOVQ 256(R7), F17
+	VMOV V10.B16, V16.B16
+	VADD V16.S4, V17.S4, V17.S4
+	VMOV V11.B16, V16.B16
+	VADD V16.S4, V17.S4, V17.S4
+	FMOVQ F17, 256(R7)
+	FMOVQ 320(R7), F17
+	VMOV V12.B16, V16.B16
+	VADD V16.S4, V17.S4, V17.S4
+	VMOV V13.B16, V16.B16
+	VADD V16.S4, V17.S4, V17.S4
+	FMOVQ F17, 320(R7)
+	FMOVQ 384(R7), F17
+	VMOV V14.B16, V16.B16
+	VADD V16.S4, V17.S4, V17.S4
+	VMOV V15.B16, V16.B16
+	VADD V16.S4, V17.S4, V17.S4
+	FMOVQ F17, 384(R7)
+	FMOVQ 448(R7), F17
+	VADD V0.S4, V10.S4, V18.S4
+	VSHL $15, V10.S4, V16.S4
+	VUSRA $31, V16.S4, V18.S4
+	WORD $0x4e2ae553 // fcmeq v19.4s, v10.4s, v10.4s
+	VORR V1.B16, V10.B16, V16.B16
+	VBIF V19.B16, V16.B16, V18.B16
+	VUSHR $16, V18.S4, V18.S4
+	VADD V18.S4, V17.S4, V17.S4
+	VADD V0.S4, V11.S4, V19.S4
+	VSHL $15, V11.S4, V18.S4
+	VUSRA $31, V18.S4, V19.S4
+	WORD $0x4e2be570 // fcmeq v16.4s, v11.4s, v11.4s
+	VORR V1.B16, V11.B16, V18.B16
+	VBIF V16.B16, V18.B16, V19.B16
+	VUSHR $16, V19.S4, V19.S4
+	VADD V19.S4, V17.S4, V17.S4
+	FMOVQ F17, 448(R7)
+	FSTPQ (F12, F13), (R1)
+	FSTPQ (F14, F15), (R2)
+	FSTPQ (F10, F11), (R0)
+	ADD $32, R0
+	ADD $32, R1
+	ADD $32, R2
+	ADD $32, R3
+	ADD $32, R4
+	ADD $32, R5
+	ADD $32, R6
+	SUBS $8, R8
+	BGE loop1
+rest2:
+	ADDS $8, R8
+	BEQ done3
+	MOVD $4, R10
+	MUL R8, R10, R9
+	MOVD $0, R10
+	CMP $16, R9
+	BLE fits4
+	SUB $16, R9, R10
+	MOVD $16, R9
+fits4:
+	MOVD $0(R3), R11
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	TBZ $4, R9, not165
+	FMOVQ (R11), F15
+	JMP loaded6
+not165:
+	TBZ $1, R9, none7
+	AND $12, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V15.H[0]
+none7:
+	TBZ $2, R9, none8
+	VEXT $12, V15.B16, V13.B16, V15.B16
+	AND $8, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V15.S[0]
+none8:
+	TBZ $3, R9, none9
+	VEXT $8, V15.B16, V13.B16, V15.B16
+	VLD1 (R11), V15.D[0]
+none9:
+loaded6:
+	MOVD $16(R3), R12
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	TBZ $4, R10, not1610
+	FMOVQ (R12), F14
+	JMP loaded11
+not1610:
+	TBZ $1, R10, none12
+	AND $12, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V14.H[0]
+none12:
+	TBZ $2, R10, none13
+	VEXT $12, V14.B16, V13.B16, V14.B16
+	AND $8, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V14.S[0]
+none13:
+	TBZ $3, R10, none14
+	VEXT $8, V14.B16, V13.B16, V14.B16
+	VLD1 (R12), V14.D[0]
+none14:
+loaded11:
+	MOVD $0(R4), R11
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	TBZ $4, R9, not1615
+	FMOVQ (R11), F13
+	JMP loaded16
+not1615:
+	TBZ $1, R9, none17
+	AND $12, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V13.H[0]
+none17:
+	TBZ $2, R9, none18
+	VEXT $12, V13.B16, V11.B16, V13.B16
+	AND $8, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V13.S[0]
+none18:
+	TBZ $3, R9, none19
+	VEXT $8, V13.B16, V11.B16, V13.B16
+	VLD1 (R11), V13.D[0]
+none19:
+loaded16:
+	MOVD $16(R4), R12
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	TBZ $4, R10, not1620
+	FMOVQ (R12), F12
+	JMP loaded21
+not1620:
+	TBZ $1, R10, none22
+	AND $12, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V12.H[0]
+none22:
+	TBZ $2, R10, none23
+	VEXT $12, V12.B16, V11.B16, V12.B16
+	AND $8, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V12.S[0]
+none23:
+	TBZ $3, R10, none24
+	VEXT $8, V12.B16, V11.B16, V12.B16
+	VLD1 (R12), V12.D[0]
+none24:
+loaded21:
+	MOVD $0(R5), R11
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	TBZ $4, R9, not1625
+	FMOVQ (R11), F11
+	JMP loaded26
+not1625:
+	TBZ $1, R9, none27
+	AND $12, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V11.H[0]
+none27:
+	TBZ $2, R9, none28
+	VEXT $12, V11.B16, V17.B16, V11.B16
+	AND $8, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V11.S[0]
+none28:
+	TBZ $3, R9, none29
+	VEXT $8, V11.B16, V17.B16, V11.B16
+	VLD1 (R11), V11.D[0]
+none29:
+loaded26:
+	MOVD $16(R5), R12
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	TBZ $4, R10, not1630
+	FMOVQ (R12), F10
+	JMP loaded31
+not1630:
+	TBZ $1, R10, none32
+	AND $12, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V10.H[0]
+none32:
+	TBZ $2, R10, none33
+	VEXT $12, V10.B16, V17.B16, V10.B16
+	AND $8, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V10.S[0]
+none33:
+	TBZ $3, R10, none34
+	VEXT $8, V10.B16, V17.B16, V10.B16
+	VLD1 (R12), V10.D[0]
+none34:
+loaded31:
+	MOVD $0(R6), R11
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	TBZ $4, R9, not1635
+	FMOVQ (R11), F17
+	JMP loaded36
+not1635:
+	TBZ $1, R9, none37
+	AND $12, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V17.H[0]
+none37:
+	TBZ $2, R9, none38
+	VEXT $12, V17.B16, V16.B16, V17.B16
+	AND $8, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V17.S[0]
+none38:
+	TBZ $3, R9, none39
+	VEXT $8, V17.B16, V16.B16, V17.B16
+	VLD1 (R11), V17.D[0]
+none39:
+loaded36:
+	MOVD $16(R6), R12
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	TBZ $4, R10, not1640
+	FMOVQ (R12), F19
+	JMP loaded41
+not1640:
+	TBZ $1, R10, none42
+	AND $12, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V19.H[0]
+none42:
+	TBZ $2, R10, none43
+	VEXT $12, V19.B16, V16.B16, V19.B16
+	AND $8, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V19.S[0]
+none43:
+	TBZ $3, R10, none44
+	VEXT $8, V19.B16, V16.B16, V19.B16
+	VLD1 (R12), V19.D[0]
+none44:
+loaded41:
+	FMOVQ (R7), F16
+	VMOV V15.B16, V18.B16
+	VADD V18.S4, V16.S4, V16.S4
+	VMOV V14.B16, V18.B16
+	VADD V18.S4, V16.S4, V16.S4
+	FMOVQ F16, (R7)
+	FMOVQ 64(R7), F16
+	VMOV V13.B16, V18.B16
+	VADD V18.S4, V16.S4, V16.S4
+	VMOV V12.B16, V18.B16
+	VADD V18.S4, V16.S4, V16.S4
+	FMOVQ F16, 64(R7)
+	FMOVQ 128(R7), F16
+	VMOV V11.B16, V18.B16
+	VADD V18.S4, V16.S4, V16.S4
+	VMOV V10.B16, V18.B16
+	VADD V18.S4, V16.S4, V16.S4
+	FMOVQ F16, 128(R7)
+	FMOVQ 192(R7), F16
+	VMOV V17.B16, V18.B16
+	VADD V18.S4, V16.S4, V16.S4
+	VMOV V19.B16, V18.B16
+	VADD V18.S4, V16.S4, V16.S4
+	FMOVQ F16, 192(R7)
+	WORD $0x6e22de31 // fmul v17.4s, v17.4s, v2.4s
+	WORD $0x4eadd630 // fsub v16.4s, v17.4s, v13.4s
+	WORD $0x6e24de10 // fmul v16.4s, v16.4s, v4.4s
+	WORD $0x4e30d5ad // fadd v13.4s, v13.4s, v16.4s
+	WORD $0x6e31dcd2 // fmul v18.4s, v6.4s, v17.4s
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
+	WORD $0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
+	WORD $0x6ea1f974 // fsqrt v20.4s, v11.4s
+	WORD $0x6e27fe94 // fdiv v20.4s, v20.4s, v7.4s
+	WORD $0x4e28d694 // fadd v20.4s, v20.4s, v8.4s
+	WORD $0x6e2ddd35 // fmul v21.4s, v9.4s, v13.4s
+	WORD $0x6e34feb5 // fdiv v21.4s, v21.4s, v20.4s
+	WORD $0x6e23ddef // fmul v15.4s, v15.4s, v3.4s
+	WORD $0x4eb5d5ef // fsub v15.4s, v15.4s, v21.4s
+	WORD $0x6e22de73 // fmul v19.4s, v19.4s, v2.4s
+	WORD $0x4eacd675 // fsub v21.4s, v19.4s, v12.4s
+	WORD $0x6e24deb5 // fmul v21.4s, v21.4s, v4.4s
+	WORD $0x4e35d58c // fadd v12.4s, v12.4s, v21.4s
+	WORD $0x6e33dcd4 // fmul v20.4s, v6.4s, v19.4s
+	WORD $0x6e33de94 // fmul v20.4s, v20.4s, v19.4s
+	WORD $0x6e25dd4a // fmul v10.4s, v10.4s, v5.4s
+	WORD $0x4e34d54a // fadd v10.4s, v10.4s, v20.4s
+	WORD $0x6ea1f952 // fsqrt v18.4s, v10.4s
+	WORD $0x6e27fe52 // fdiv v18.4s, v18.4s, v7.4s
+	WORD $0x4e28d652 // fadd v18.4s, v18.4s, v8.4s
+	WORD $0x6e2cdd30 // fmul v16.4s, v9.4s, v12.4s
+	WORD $0x6e32fe10 // fdiv v16.4s, v16.4s, v18.4s
+	WORD $0x6e23ddce // fmul v14.4s, v14.4s, v3.4s
+	WORD $0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	FMOVQ 256(R7), F19
+	VMOV V15.B16, V17.B16
+	MOVD $ones<>+0(SB), R11
+	MOVD $0(R11), R12
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	TBZ $4, R9, not1645
+	FMOVQ (R12), F16
+	JMP loaded46
+not1645:
+	TBZ $1, R9, none47
+	AND $12, R9, R13
+	ADD R12, R13
+	VLD1 (R13), V16.H[0]
+none47:
+	TBZ $2, R9, none48
+	VEXT $12, V16.B16, V18.B16, V16.B16
+	AND $8, R9, R13
+	ADD R12, R13
+	VLD1 (R13), V16.S[0]
+none48:
+	TBZ $3, R9, none49
+	VEXT $8, V16.B16, V18.B16, V16.B16
+	VLD1 (R12), V16.D[0]
+none49:
+loaded46:
+	VAND V16.B16, V17.B16, V17.B16
+	VADD V17.S4, V19.S4, V19.S4
+	VMOV V14.B16, V17.B16
+	MOVD $ones<>+0(SB), R11
+	MOVD $0(R11), R13
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	TBZ $4, R10, not1650
+	FMOVQ (R13), F16
+	JMP loaded51
+not1650:
+	TBZ $1, R10, none52
+	AND $12, R10, R12
+	ADD R13, R12
+	VLD1 (R12), V16.H[0]
+none52:
+	TBZ $2, R10, none53
+	VEXT $12, V16.B16, V18.B16, V16.B16
+	AND $8, R10, R12
+	ADD R13, R12
+	VLD1 (R12), V16.S[0]
+none53:
+	TBZ $3, R10, none54
+	VEXT $8, V16.B16, V18.B16, V16.B16
+	VLD1 (R13), V16.D[0]
+none54:
+loaded51:
+	VAND V16.B16, V17.B16, V17.B16
+	VADD V17.S4, V19.S4, V19.S4
+	FMOVQ F19, 256(R7)
+	FMOVQ 320(R7), F19
+	VMOV V13.B16, V17.B16
+	MOVD $ones<>+0(SB), R11
+	MOVD $0(R11), R12
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	TBZ $4, R9, not1655
+	FMOVQ (R12), F16
+	JMP loaded56
+not1655:
+	TBZ $1, R9, none57
+	AND $12, R9, R13
+	ADD R12, R13
+	VLD1 (R13), V16.H[0]
+none57:
+	TBZ $2, R9, none58
+	VEXT $12, V16.B16, V18.B16, V16.B16
+	AND $8, R9, R13
+	ADD R12, R13
+	VLD1 (R13), V16.S[0]
+none58:
+	TBZ $3, R9, none59
+	VEXT $8, V16.B16, V18.B16, V16.B16
+	VLD1 (R12), V16.D[0]
+none59:
+loaded56:
+	VAND V16.B16, V17.B16, V17.B16
+	VADD V17.S4, V19.S4, V19.S4
+	VMOV V12.B16, V17.B16
+	MOVD $ones<>+0(SB), R11
+	MOVD $0(R11), R13
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	TBZ $4, R10, not1660
+	FMOVQ (R13), F16
+	JMP loaded61
+not1660:
+	TBZ $1, R10, none62
+	AND $12, R10, R12
+	ADD R13, R12
+	VLD1 (R12), V16.H[0]
+none62:
+	TBZ $2, R10, none63
+	VEXT $12, V16.B16, V18.B16, V16.B16
+	AND $8, R10, R12
+	ADD R13, R12
+	VLD1 (R12), V16.S[0]
+none63:
+	TBZ $3, R10, none64
+	VEXT $8, V16.B16, V18.B16, V16.B16
+	VLD1 (R13), V16.D[0]
+none64:
+loaded61:
+	VAND V16.B16, V17.B16, V17.B16
+	VADD V17.S4, V19.S4, V19.S4
+	FMOVQ F19, 320(R7)
+	FMOVQ 384(R7), F19
+	VMOV V11.B16, V17.B16
+	MOVD $ones<>+0(SB), R11
+	MOVD $0(R11), R12
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	TBZ $4, R9, not1665
+	FMOVQ (R12), F16
+	JMP loaded66
+not1665:
+	TBZ $1, R9, none67
+	AND $12, R9, R13
+	ADD R12, R13
+	VLD1 (R13), V16.H[0]
+none67:
+	TBZ $2, R9, none68
+	VEXT $12, V16.B16, V18.B16, V16.B16
+	AND $8, R9, R13
+	ADD R12, R13
+	VLD1 (R13), V16.S[0]
+none68:
+	TBZ $3, R9, none69
+	VEXT $8, V16.B16, V18.B16, V16.B16
+	VLD1 (R12), V16.D[0]
+none69:
+loaded66:
+	VAND V16.B16, V17.B16, V17.B16
+	VADD V17.S4, V19.S4, V19.S4
+	VMOV V10.B16, V17.B16
+	MOVD $ones<>+0(SB), R11
+	MOVD $0(R11), R13
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	TBZ $4, R10, not1670
+	FMOVQ (R13), F16
+	JMP loaded71
+not1670:
+	TBZ $1, R10, none72
+	AND $12, R10, R12
+	ADD R13, R12
+	VLD1 (R12), V16.H[0]
+none72:
+	TBZ $2, R10, none73
+	VEXT $12, V16.B16, V18.B16, V16.B16
+	AND $8, R10, R12
+	ADD R13, R12
+	VLD1 (R12), V16.S[0]
+none73:
+	TBZ $3, R10, none74
+	VEXT $8, V16.B16, V18.B16, V16.B16
+	VLD1 (R13), V16.D[0]
+none74:
+loaded71:
+	VAND V16.B16, V17.B16, V17.B16
+	VADD V17.S4, V19.S4, V19.S4
+	FMOVQ F19, 384(R7)
+	FMOVQ 448(R7), F19
+	VADD V0.S4, V15.S4, V16.S4
+	VSHL $15, V15.S4, V17.S4
+	VUSRA $31, V17.S4, V16.S4
+	WORD $0x4e2fe5f2 // fcmeq v18.4s, v15.4s, v15.4s
+	VORR V1.B16, V15.B16, V17.B16
+	VBIF V18.B16, V17.B16, V16.B16
+	VUSHR $16, V16.S4, V16.S4
+	MOVD $ones<>+0(SB), R11
+	MOVD $0(R11), R12
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	TBZ $4, R9, not1675
+	FMOVQ (R12), F18
+	JMP loaded76
+not1675:
+	TBZ $1, R9, none77
+	AND $12, R9, R13
+	ADD R12, R13
+	VLD1 (R13), V18.H[0]
+none77:
+	TBZ $2, R9, none78
+	VEXT $12, V18.B16, V17.B16, V18.B16
+	AND $8, R9, R13
+	ADD R12, R13
+	VLD1 (R13), V18.S[0]
+none78:
+	TBZ $3, R9, none79
+	VEXT $8, V18.B16, V17.B16, V18.B16
+	VLD1 (R12), V18.D[0]
+none79:
+loaded76:
+	VAND V18.B16, V16.B16, V16.B16
+	VADD V16.S4, V19.S4, V19.S4
+	VADD V0.S4, V14.S4, V18.S4
+	VSHL $15, V14.S4, V16.S4
+	VUSRA $31, V16.S4, V18.S4
+	WORD $0x4e2ee5d1 // fcmeq v17.4s, v14.4s, v14.4s
+	VORR V1.B16, V14.B16, V16.B16
+	VBIF V17.B16, V16.B16, V18.B16
+	VUSHR $16, V18.S4, V18.S4
+	MOVD $ones<>+0(SB), R11
+	MOVD $0(R11), R13
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	TBZ $4, R10, not1680
+	FMOVQ (R13), F17
+	JMP loaded81
+not1680:
+	TBZ $1, R10, none82
+	AND $12, R10, R12
+	ADD R13, R12
+	VLD1 (R12), V17.H[0]
+none82:
+	TBZ $2, R10, none83
+	VEXT $12, V17.B16, V16.B16, V17.B16
+	AND $8, R10, R12
+	ADD R13, R12
+	VLD1 (R12), V17.S[0]
+none83:
+	TBZ $3, R10, none84
+	VEXT $8, V17.B16, V16.B16, V17.B16
+	VLD1 (R13), V17.D[0]
+none84:
+loaded81:
+	VAND V17.B16, V18.B16, V18.B16
+	VADD V18.S4, V19.S4, V19.S4
+	FMOVQ F19, 448(R7)
+	MOVD $0(R1), R11
+	TBZ $4, R9, not1685
+	FMOVQ F13, (R11)
+	JMP stored86
+not1685:
+	TBZ $3, R9, none87
+	VST1 V13.D[0], (R11)
+	ADD $8, R11
+	VEXT $8, V13.B16, V13.B16, V13.B16
+none87:
+	TBZ $2, R9, none88
+	VST1 V13.S[0], (R11)
+	ADD $4, R11
+	VEXT $4, V13.B16, V13.B16, V13.B16
+none88:
+	TBZ $1, R9, none89
+	VST1 V13.H[0], (R11)
+	ADD $2, R11
+	VEXT $2, V13.B16, V13.B16, V13.B16
+none89:
+stored86:
+	MOVD $16(R1), R11
+	TBZ $4, R10, not1690
+	FMOVQ F12, (R11)
+	JMP stored91
+not1690:
+	TBZ $3, R10, none92
+	VST1 V12.D[0], (R11)
+	ADD $8, R11
+	VEXT $8, V12.B16, V12.B16, V12.B16
+none92:
+	TBZ $2, R10, none93
+	VST1 V12.S[0], (R11)
+	ADD $4, R11
+	VEXT $4, V12.B16, V12.B16, V12.B16
+none93:
+	TBZ $1, R10, none94
+	VST1 V12.H[0], (R11)
+	ADD $2, R11
+	VEXT $2, V12.B16, V12.B16, V12.B16
+none94:
+stored91:
+	MOVD $0(R2), R11
+	TBZ $4, R9, not1695
+	FMOVQ F11, (R11)
+	JMP stored96
+not1695:
+	TBZ $3, R9, none97
+	VST1 V11.D[0], (R11)
+	ADD $8, R11
+	VEXT $8, V11.B16, V11.B16, V11.B16
+none97:
+	TBZ $2, R9, none98
+	VST1 V11.S[0], (R11)
+	ADD $4, R11
+	VEXT $4, V11.B16, V11.B16, V11.B16
+none98:
+	TBZ $1, R9, none99
+	VST1 V11.H[0], (R11)
+	ADD $2, R11
+	VEXT $2, V11.B16, V11.B16, V11.B16
+none99:
+stored96:
+	MOVD $16(R2), R11
+	TBZ $4, R10, not16100
+	FMOVQ F10, (R11)
+	JMP stored101
+not16100:
+	TBZ $3, R10, none102
+	VST1 V10.D[0], (R11)
+	ADD $8, R11
+	VEXT $8, V10.B16, V10.B16, V10.B16
+none102:
+	TBZ $2, R10, none103
+	VST1 V10.S[0], (R11)
+	ADD $4, R11
+	VEXT $4, V10.B16, V10.B16, V10.B16
+none103:
+	TBZ $1, R10, none104
+	VST1 V10.H[0], (R11)
+	ADD $2, R11
+	VEXT $2, V10.B16, V10.B16, V10.B16
+none104:
+stored101:
+	MOVD $0(R0), R11
+	TBZ $4, R9, not16105
+	FMOVQ F15, (R11)
+	JMP stored106
+not16105:
+	TBZ $3, R9, none107
+	VST1 V15.D[0], (R11)
+	ADD $8, R11
+	VEXT $8, V15.B16, V15.B16, V15.B16
+none107:
+	TBZ $2, R9, none108
+	VST1 V15.S[0], (R11)
+	ADD $4, R11
+	VEXT $4, V15.B16, V15.B16, V15.B16
+none108:
+	TBZ $1, R9, none109
+	VST1 V15.H[0], (R11)
+	ADD $2, R11
+	VEXT $2, V15.B16, V15.B16, V15.B16
+none109:
+stored106:
+	MOVD $16(R0), R11
+	TBZ $4, R10, not16110
+	FMOVQ F14, (R11)
+	JMP stored111
+not16110:
+	TBZ $3, R10, none112
+	VST1 V14.D[0], (R11)
+	ADD $8, R11
+	VEXT $8, V14.B16, V14.B16, V14.B16
+none112:
+	TBZ $2, R10, none113
+	VST1 V14.S[0], (R11)
+	ADD $4, R11
+	VEXT $4, V14.B16, V14.B16, V14.B16
+none113:
+	TBZ $1, R10, none114
+	VST1 V14.H[0], (R11)
+	ADD $2, R11
+	VEXT $2, V14.B16, V14.B16, V14.B16
+none114:
+stored111:
+	JMP done3
+done3:
+	RET
+
+// func adamW16NEON(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep, sums *AdamWSums)
+TEXT ·adamW16NEON(SB), NOSPLIT, $0-208
+	MOVD dst_Master_base+0(FP), R0
+	MOVD dst_ExpAvg_base+24(FP), R1
+	MOVD dst_ExpAvgSq_base+48(FP), R2
+	MOVD src_Master_base+72(FP), R3
+	MOVD src_ExpAvg_base+96(FP), R4
+	MOVD src_ExpAvgSq_base+120(FP), R5
+	MOVD grad_base+144(FP), R6
+	MOVD $32767, R7
+	VDUP R7, V0.S4
+	MOVD $4194304, R7
+	VDUP R7, V1.S4
+	MOVD sums+200(FP), R7
+	MOVWU c_gradScale+168(FP), R8
+	VDUP R8, V2.S4
+	MOVWU c_decay+172(FP), R8
+	VDUP R8, V3.S4
+	MOVWU c_lerp+176(FP), R8
+	VDUP R8, V4.S4
+	MOVWU c_beta2+180(FP), R8
+	VDUP R8, V5.S4
+	MOVWU c_oneMinusBeta2+184(FP), R8
+	VDUP R8, V6.S4
+	MOVWU c_bias2Sqrt+188(FP), R8
+	VDUP R8, V7.S4
+	MOVWU c_eps+192(FP), R8
+	VDUP R8, V8.S4
+	MOVWU c_stepSize+196(FP), R8
+	VDUP R8, V9.S4
+	MOVD grad_len+152(FP), R8
+	SUBS $8, R8
 	BLT rest2
 	PCALIGN $64
 loop1:
@@ -9159,6 +9638,30 @@ loop1:
 	WORD $0x2e6139cf // shll v15.4s, v14.4h, #16
 	WORD $0x6e6139ce // shll2 v14.4s, v14.8h, #16
 	FLDPQ (R6), (F16, F17)
+	FMOVQ (R7), F18
+	VMOV V10.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	VMOV V11.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	FMOVQ F18, (R7)
+	FMOVQ 64(R7), F18
+	VUSHR $16, V13.S4, V19.S4
+	VADD V19.S4, V18.S4, V18.S4
+	VUSHR $16, V12.S4, V19.S4
+	VADD V19.S4, V18.S4, V18.S4
+	FMOVQ F18, 64(R7)
+	FMOVQ 128(R7), F18
+	VUSHR $16, V15.S4, V19.S4
+	VADD V19.S4, V18.S4, V18.S4
+	VUSHR $16, V14.S4, V19.S4
+	VADD V19.S4, V18.S4, V18.S4
+	FMOVQ F18, 128(R7)
+	FMOVQ 192(R7), F18
+	VMOV V16.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	VMOV V17.B16, V19.B16
+	VADD V19.S4, V18.S4, V18.S4
+	FMOVQ F18, 192(R7)
 	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
 	WORD $0x4eadd612 // fsub v18.4s, v16.4s, v13.4s
 	WORD $0x6e24de52 // fmul v18.4s, v18.4s, v4.4s
@@ -9189,34 +9692,94 @@ loop1:
 	WORD $0x6e33fe52 // fdiv v18.4s, v18.4s, v19.4s
 	WORD $0x6e23dd6b // fmul v11.4s, v11.4s, v3.4s
 	WORD $0x4eb2d56b // fsub v11.4s, v11.4s, v18.4s
-	VADD V0.S4, V13.S4, V19.S4
-	VSHL $15, V13.S4, V18.S4
+	FMOVQ 256(R7), F17
+	VMOV V10.B16, V16.B16
+	VADD V16.S4, V17.S4, V17.S4
+	VMOV V11.B16, V16.B16
+	VADD V16.S4, V17.S4, V17.S4
+	FMOVQ F17, 256(R7)
+	FMOVQ 320(R7), F17
+	VADD V0.S4, V13.S4, V18.S4
+	VSHL $15, V13.S4, V16.S4
+	VUSRA $31, V16.S4, V18.S4
+	WORD $0x4e2de5b3 // fcmeq v19.4s, v13.4s, v13.4s
+	VORR V1.B16, V13.B16, V16.B16
+	VBIF V19.B16, V16.B16, V18.B16
+	VUSHR $16, V18.S4, V18.S4
+	VADD V18.S4, V17.S4, V17.S4
+	VADD V0.S4, V12.S4, V19.S4
+	VSHL $15, V12.S4, V18.S4
 	VUSRA $31, V18.S4, V19.S4
-	WORD $0x4e2de5b4 // fcmeq v20.4s, v13.4s, v13.4s
-	VORR V1.B16, V13.B16, V18.B16
-	VBIF V20.B16, V18.B16, V19.B16
-	VADD V0.S4, V12.S4, V18.S4
-	VSHL $15, V12.S4, V20.S4
-	VUSRA $31, V20.S4, V18.S4
-	WORD $0x4e2ce595 // fcmeq v21.4s, v12.4s, v12.4s
-	VORR V1.B16, V12.B16, V20.B16
-	VBIF V21.B16, V20.B16, V18.B16
-	VUZP2 V18.H8, V19.H8, V18.H8
-	FMOVQ F18, (R1)
-	VADD V0.S4, V15.S4, V21.S4
+	WORD $0x4e2ce590 // fcmeq v16.4s, v12.4s, v12.4s
+	VORR V1.B16, V12.B16, V18.B16
+	VBIF V16.B16, V18.B16, V19.B16
+	VUSHR $16, V19.S4, V19.S4
+	VADD V19.S4, V17.S4, V17.S4
+	FMOVQ F17, 320(R7)
+	FMOVQ 384(R7), F17
+	VADD V0.S4, V15.S4, V16.S4
 	VSHL $15, V15.S4, V19.S4
-	VUSRA $31, V19.S4, V21.S4
-	WORD $0x4e2fe5f4 // fcmeq v20.4s, v15.4s, v15.4s
+	VUSRA $31, V19.S4, V16.S4
+	WORD $0x4e2fe5f2 // fcmeq v18.4s, v15.4s, v15.4s
 	VORR V1.B16, V15.B16, V19.B16
-	VBIF V20.B16, V19.B16, V21.B16
-	VADD V0.S4, V14.S4, V19.S4
-	VSHL $15, V14.S4, V20.S4
-	VUSRA $31, V20.S4, V19.S4
-	WORD $0x4e2ee5d6 // fcmeq v22.4s, v14.4s, v14.4s
-	VORR V1.B16, V14.B16, V20.B16
-	VBIF V22.B16, V20.B16, V19.B16
-	VUZP2 V19.H8, V21.H8, V19.H8
-	FMOVQ F19, (R2)
+	VBIF V18.B16, V19.B16, V16.B16
+	VUSHR $16, V16.S4, V16.S4
+	VADD V16.S4, V17.S4, V17.S4
+	VADD V0.S4, V14.S4, V18.S4
+	VSHL $15, V14.S4, V16.S4
+	VUSRA $31, V16.S4, V18.S4
+	WORD $0x4e2ee5d3 // fcmeq v19.4s, v14.4s, v14.4s
+	VORR V1.B16, V14.B16, V16.B16
+	VBIF V19.B16, V16.B16, V18.B16
+	VUSHR $16, V18.S4, V18.S4
+	VADD V18.S4, V17.S4, V17.S4
+	FMOVQ F17, 384(R7)
+	FMOVQ 448(R7), F17
+	VADD V0.S4, V10.S4, V19.S4
+	VSHL $15, V10.S4, V18.S4
+	VUSRA $31, V18.S4, V19.S4
+	WORD $0x4e2ae550 // fcmeq v16.4s, v10.4s, v10.4s
+	VORR V1.B16, V10.B16, V18.B16
+	VBIF V16.B16, V18.B16, V19.B16
+	VUSHR $16, V19.S4, V19.S4
+	VADD V19.S4, V17.S4, V17.S4
+	VADD V0.S4, V11.S4, V16.S4
+	VSHL $15, V11.S4, V19.S4
+	VUSRA $31, V19.S4, V16.S4
+	WORD $0x4e2be572 // fcmeq v18.4s, v11.4s, v11.4s
+	VORR V1.B16, V11.B16, V19.B16
+	VBIF V18.B16, V19.B16, V16.B16
+	VUSHR $16, V16.S4, V16.S4
+	VADD V16.S4, V17.S4, V17.S4
+	FMOVQ F17, 448(R7)
+	VADD V0.S4, V13.S4, V16.S4
+	VSHL $15, V13.S4, V17.S4
+	VUSRA $31, V17.S4, V16.S4
+	WORD $0x4e2de5b2 // fcmeq v18.4s, v13.4s, v13.4s
+	VORR V1.B16, V13.B16, V17.B16
+	VBIF V18.B16, V17.B16, V16.B16
+	VADD V0.S4, V12.S4, V17.S4
+	VSHL $15, V12.S4, V18.S4
+	VUSRA $31, V18.S4, V17.S4
+	WORD $0x4e2ce593 // fcmeq v19.4s, v12.4s, v12.4s
+	VORR V1.B16, V12.B16, V18.B16
+	VBIF V19.B16, V18.B16, V17.B16
+	VUZP2 V17.H8, V16.H8, V17.H8
+	FMOVQ F17, (R1)
+	VADD V0.S4, V15.S4, V19.S4
+	VSHL $15, V15.S4, V16.S4
+	VUSRA $31, V16.S4, V19.S4
+	WORD $0x4e2fe5f2 // fcmeq v18.4s, v15.4s, v15.4s
+	VORR V1.B16, V15.B16, V16.B16
+	VBIF V18.B16, V16.B16, V19.B16
+	VADD V0.S4, V14.S4, V16.S4
+	VSHL $15, V14.S4, V18.S4
+	VUSRA $31, V18.S4, V16.S4
+	WORD $0x4e2ee5d4 // fcmeq v20.4s, v14.4s, v14.4s
+	VORR V1.B16, V14.B16, V18.B16
+	VBIF V20.B16, V18.B16, V16.B16
+	VUZP2 V16.H8, V19.H8, V16.H8
+	FMOVQ F16, (R2)
 	FSTPQ (F10, F11), (R0)
 	ADD $32, R0
 	ADD $16, R1
@@ -9225,309 +9788,593 @@ loop1:
 	ADD $16, R4
 	ADD $16, R5
 	ADD $32, R6
-	SUBS $8, R7
+	SUBS $8, R8
 	BGE loop1
 rest2:
-	ADDS $8, R7
+	ADDS $8, R8
 	BEQ done3
-	MOVD $4, R9
-	MUL R7, R9, R8
-	MOVD $0, R9
-	CMP $16, R8
+	MOVD $4, R10
+	MUL R8, R10, R9
+	MOVD $0, R10
+	CMP $16, R9
 	BLE fits4
-	SUB $16, R8, R9
-	MOVD $16, R8
+	SUB $16, R9, R10
+	MOVD $16, R9
 fits4:
-	MOVD $0(R3), R10
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R8, not165
-	FMOVQ (R10), F19
+	MOVD $0(R3), R11
+	VEOR V15.B16, V15.B16, V15.B16
+	VEOR V16.B16, V16.B16, V16.B16
+	TBZ $4, R9, not165
+	FMOVQ (R11), F16
 	JMP loaded6
 not165:
-	TBZ $1, R8, none7
-	AND $12, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V19.H[0]
+	TBZ $1, R9, none7
+	AND $12, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V16.H[0]
 none7:
-	TBZ $2, R8, none8
-	VEXT $12, V19.B16, V17.B16, V19.B16
-	AND $8, R8, R11
-	ADD R10, R11
-	VLD1 (R11), V19.S[0]
+	TBZ $2, R9, none8
+	VEXT $12, V16.B16, V15.B16, V16.B16
+	AND $8, R9, R12
+	ADD R11, R12
+	VLD1 (R12), V16.S[0]
 none8:
-	TBZ $3, R8, none9
-	VEXT $8, V19.B16, V17.B16, V19.B16
-	VLD1 (R10), V19.D[0]
+	TBZ $3, R9, none9
+	VEXT $8, V16.B16, V15.B16, V16.B16
+	VLD1 (R11), V16.D[0]
 none9:
 loaded6:
-	MOVD $16(R3), R11
+	MOVD $16(R3), R12
+	VEOR V15.B16, V15.B16, V15.B16
 	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R9, not1610
-	FMOVQ (R11), F18
+	TBZ $4, R10, not1610
+	FMOVQ (R12), F17
 	JMP loaded11
 not1610:
-	TBZ $1, R9, none12
-	AND $12, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V18.H[0]
+	TBZ $1, R10, none12
+	AND $12, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V17.H[0]
 none12:
-	TBZ $2, R9, none13
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R9, R10
-	ADD R11, R10
-	VLD1 (R10), V18.S[0]
+	TBZ $2, R10, none13
+	VEXT $12, V17.B16, V15.B16, V17.B16
+	AND $8, R10, R11
+	ADD R12, R11
+	VLD1 (R11), V17.S[0]
 none13:
-	TBZ $3, R9, none14
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R11), V18.D[0]
+	TBZ $3, R10, none14
+	VEXT $8, V17.B16, V15.B16, V17.B16
+	VLD1 (R12), V17.D[0]
 none14:
 loaded11:
-	MOVD $2, R11
-	MUL R7, R11, R10
-	MOVD $0, R11
-	CMP $16, R10
+	MOVD $2, R12
+	MUL R8, R12, R11
+	MOVD $0, R12
+	CMP $16, R11
 	BLE fits15
-	SUB $16, R10, R11
-	MOVD $16, R10
+	SUB $16, R11, R12
+	MOVD $16, R11
 fits15:
-	MOVD $0(R4), R12
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R10, not1616
-	FMOVQ (R12), F17
-	JMP loaded17
-not1616:
-	TBZ $1, R10, none18
-	AND $12, R10, R13
-	ADD R12, R13
-	VLD1 (R13), V17.H[0]
-none18:
-	TBZ $2, R10, none19
-	VEXT $12, V17.B16, V16.B16, V17.B16
-	AND $8, R10, R13
-	ADD R12, R13
-	VLD1 (R13), V17.S[0]
-none19:
-	TBZ $3, R10, none20
-	VEXT $8, V17.B16, V16.B16, V17.B16
-	VLD1 (R12), V17.D[0]
-none20:
-loaded17:
-	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	MOVD $0(R5), R13
+	MOVD $0(R4), R13
 	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V15.B16, V15.B16, V15.B16
-	TBZ $4, R10, not1621
+	TBZ $4, R11, not1616
 	FMOVQ (R13), F15
-	JMP loaded22
-not1621:
-	TBZ $1, R10, none23
-	AND $12, R10, R12
-	ADD R13, R12
-	VLD1 (R12), V15.H[0]
-none23:
-	TBZ $2, R10, none24
+	JMP loaded17
+not1616:
+	TBZ $1, R11, none18
+	AND $12, R11, R14
+	ADD R13, R14
+	VLD1 (R14), V15.H[0]
+none18:
+	TBZ $2, R11, none19
 	VEXT $12, V15.B16, V14.B16, V15.B16
-	AND $8, R10, R12
-	ADD R13, R12
-	VLD1 (R12), V15.S[0]
-none24:
-	TBZ $3, R10, none25
+	AND $8, R11, R14
+	ADD R13, R14
+	VLD1 (R14), V15.S[0]
+none19:
+	TBZ $3, R11, none20
 	VEXT $8, V15.B16, V14.B16, V15.B16
 	VLD1 (R13), V15.D[0]
-none25:
-loaded22:
+none20:
+loaded17:
 	WORD $0x2e6139ee // shll v14.4s, v15.4h, #16
 	WORD $0x6e6139ef // shll2 v15.4s, v15.8h, #16
-	MOVD $0(R6), R12
-	VEOR V11.B16, V11.B16, V11.B16
+	MOVD $0(R5), R14
+	VEOR V12.B16, V12.B16, V12.B16
 	VEOR V13.B16, V13.B16, V13.B16
-	TBZ $4, R8, not1626
-	FMOVQ (R12), F13
+	TBZ $4, R11, not1621
+	FMOVQ (R14), F13
+	JMP loaded22
+not1621:
+	TBZ $1, R11, none23
+	AND $12, R11, R13
+	ADD R14, R13
+	VLD1 (R13), V13.H[0]
+none23:
+	TBZ $2, R11, none24
+	VEXT $12, V13.B16, V12.B16, V13.B16
+	AND $8, R11, R13
+	ADD R14, R13
+	VLD1 (R13), V13.S[0]
+none24:
+	TBZ $3, R11, none25
+	VEXT $8, V13.B16, V12.B16, V13.B16
+	VLD1 (R14), V13.D[0]
+none25:
+loaded22:
+	WORD $0x2e6139ac // shll v12.4s, v13.4h, #16
+	WORD $0x6e6139ad // shll2 v13.4s, v13.8h, #16
+	MOVD $0(R6), R13
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	TBZ $4, R9, not1626
+	FMOVQ (R13), F11
 	JMP loaded27
 not1626:
-	TBZ $1, R8, none28
-	AND $12, R8, R13
-	ADD R12, R13
-	VLD1 (R13), V13.H[0]
+	TBZ $1, R9, none28
+	AND $12, R9, R14
+	ADD R13, R14
+	VLD1 (R14), V11.H[0]
 none28:
-	TBZ $2, R8, none29
-	VEXT $12, V13.B16, V11.B16, V13.B16
-	AND $8, R8, R13
-	ADD R12, R13
-	VLD1 (R13), V13.S[0]
+	TBZ $2, R9, none29
+	VEXT $12, V11.B16, V19.B16, V11.B16
+	AND $8, R9, R14
+	ADD R13, R14
+	VLD1 (R14), V11.S[0]
 none29:
-	TBZ $3, R8, none30
-	VEXT $8, V13.B16, V11.B16, V13.B16
-	VLD1 (R12), V13.D[0]
+	TBZ $3, R9, none30
+	VEXT $8, V11.B16, V19.B16, V11.B16
+	VLD1 (R13), V11.D[0]
 none30:
 loaded27:
-	MOVD $16(R6), R13
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	TBZ $4, R9, not1631
-	FMOVQ (R13), F12
+	MOVD $16(R6), R14
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	TBZ $4, R10, not1631
+	FMOVQ (R14), F10
 	JMP loaded32
 not1631:
-	TBZ $1, R9, none33
-	AND $12, R9, R12
-	ADD R13, R12
-	VLD1 (R12), V12.H[0]
+	TBZ $1, R10, none33
+	AND $12, R10, R13
+	ADD R14, R13
+	VLD1 (R13), V10.H[0]
 none33:
-	TBZ $2, R9, none34
-	VEXT $12, V12.B16, V11.B16, V12.B16
-	AND $8, R9, R12
-	ADD R13, R12
-	VLD1 (R12), V12.S[0]
+	TBZ $2, R10, none34
+	VEXT $12, V10.B16, V19.B16, V10.B16
+	AND $8, R10, R13
+	ADD R14, R13
+	VLD1 (R13), V10.S[0]
 none34:
-	TBZ $3, R9, none35
-	VEXT $8, V12.B16, V11.B16, V12.B16
-	VLD1 (R13), V12.D[0]
+	TBZ $3, R10, none35
+	VEXT $8, V10.B16, V19.B16, V10.B16
+	VLD1 (R14), V10.D[0]
 none35:
 loaded32:
-	WORD $0x6e22ddad // fmul v13.4s, v13.4s, v2.4s
-	WORD $0x4eb0d5ab // fsub v11.4s, v13.4s, v16.4s
-	WORD $0x6e24dd6b // fmul v11.4s, v11.4s, v4.4s
-	WORD $0x4e2bd610 // fadd v16.4s, v16.4s, v11.4s
-	WORD $0x6e2ddcca // fmul v10.4s, v6.4s, v13.4s
-	WORD $0x6e2ddd4a // fmul v10.4s, v10.4s, v13.4s
-	WORD $0x6e25ddce // fmul v14.4s, v14.4s, v5.4s
-	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
-	WORD $0x6ea1f9d5 // fsqrt v21.4s, v14.4s
-	WORD $0x6e27feb5 // fdiv v21.4s, v21.4s, v7.4s
-	WORD $0x4e28d6b5 // fadd v21.4s, v21.4s, v8.4s
-	WORD $0x6e30dd36 // fmul v22.4s, v9.4s, v16.4s
-	WORD $0x6e35fed6 // fdiv v22.4s, v22.4s, v21.4s
-	WORD $0x6e23de73 // fmul v19.4s, v19.4s, v3.4s
-	WORD $0x4eb6d673 // fsub v19.4s, v19.4s, v22.4s
-	WORD $0x6e22dd8c // fmul v12.4s, v12.4s, v2.4s
-	WORD $0x4eb1d596 // fsub v22.4s, v12.4s, v17.4s
-	WORD $0x6e24ded6 // fmul v22.4s, v22.4s, v4.4s
-	WORD $0x4e36d631 // fadd v17.4s, v17.4s, v22.4s
-	WORD $0x6e2cdcd5 // fmul v21.4s, v6.4s, v12.4s
-	WORD $0x6e2cdeb5 // fmul v21.4s, v21.4s, v12.4s
-	WORD $0x6e25ddef // fmul v15.4s, v15.4s, v5.4s
+	FMOVQ (R7), F19
+	VMOV V16.B16, V20.B16
+	VADD V20.S4, V19.S4, V19.S4
+	VMOV V17.B16, V20.B16
+	VADD V20.S4, V19.S4, V19.S4
+	FMOVQ F19, (R7)
+	FMOVQ 64(R7), F19
+	VUSHR $16, V14.S4, V20.S4
+	VADD V20.S4, V19.S4, V19.S4
+	VUSHR $16, V15.S4, V20.S4
+	VADD V20.S4, V19.S4, V19.S4
+	FMOVQ F19, 64(R7)
+	FMOVQ 128(R7), F19
+	VUSHR $16, V12.S4, V20.S4
+	VADD V20.S4, V19.S4, V19.S4
+	VUSHR $16, V13.S4, V20.S4
+	VADD V20.S4, V19.S4, V19.S4
+	FMOVQ F19, 128(R7)
+	FMOVQ 192(R7), F19
+	VMOV V11.B16, V20.B16
+	VADD V20.S4, V19.S4, V19.S4
+	VMOV V10.B16, V20.B16
+	VADD V20.S4, V19.S4, V19.S4
+	FMOVQ F19, 192(R7)
+	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
+	WORD $0x4eaed573 // fsub v19.4s, v11.4s, v14.4s
+	WORD $0x6e24de73 // fmul v19.4s, v19.4s, v4.4s
+	WORD $0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
+	WORD $0x6e2bdcd4 // fmul v20.4s, v6.4s, v11.4s
+	WORD $0x6e2bde94 // fmul v20.4s, v20.4s, v11.4s
+	WORD $0x6e25dd8c // fmul v12.4s, v12.4s, v5.4s
+	WORD $0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD $0x6ea1f992 // fsqrt v18.4s, v12.4s
+	WORD $0x6e27fe52 // fdiv v18.4s, v18.4s, v7.4s
+	WORD $0x4e28d652 // fadd v18.4s, v18.4s, v8.4s
+	WORD $0x6e2edd35 // fmul v21.4s, v9.4s, v14.4s
+	WORD $0x6e32feb5 // fdiv v21.4s, v21.4s, v18.4s
+	WORD $0x6e23de10 // fmul v16.4s, v16.4s, v3.4s
+	WORD $0x4eb5d610 // fsub v16.4s, v16.4s, v21.4s
+	WORD $0x6e22dd4a // fmul v10.4s, v10.4s, v2.4s
+	WORD $0x4eafd555 // fsub v21.4s, v10.4s, v15.4s
+	WORD $0x6e24deb5 // fmul v21.4s, v21.4s, v4.4s
 	WORD $0x4e35d5ef // fadd v15.4s, v15.4s, v21.4s
-	WORD $0x6ea1f9ea // fsqrt v10.4s, v15.4s
-	WORD $0x6e27fd4a // fdiv v10.4s, v10.4s, v7.4s
-	WORD $0x4e28d54a // fadd v10.4s, v10.4s, v8.4s
-	WORD $0x6e31dd2b // fmul v11.4s, v9.4s, v17.4s
-	WORD $0x6e2afd6b // fdiv v11.4s, v11.4s, v10.4s
-	WORD $0x6e23de52 // fmul v18.4s, v18.4s, v3.4s
-	WORD $0x4eabd652 // fsub v18.4s, v18.4s, v11.4s
-	VADD V0.S4, V16.S4, V10.S4
-	VSHL $15, V16.S4, V11.S4
-	VUSRA $31, V11.S4, V10.S4
-	WORD $0x4e30e615 // fcmeq v21.4s, v16.4s, v16.4s
-	VORR V1.B16, V16.B16, V11.B16
-	VBIF V21.B16, V11.B16, V10.B16
-	VADD V0.S4, V17.S4, V11.S4
-	VSHL $15, V17.S4, V21.S4
-	VUSRA $31, V21.S4, V11.S4
-	WORD $0x4e31e636 // fcmeq v22.4s, v17.4s, v17.4s
-	VORR V1.B16, V17.B16, V21.B16
-	VBIF V22.B16, V21.B16, V11.B16
-	VUZP2 V11.H8, V10.H8, V11.H8
-	MOVD $0(R1), R12
-	TBZ $4, R10, not1636
-	FMOVQ F11, (R12)
-	JMP stored37
+	WORD $0x6e2adcd2 // fmul v18.4s, v6.4s, v10.4s
+	WORD $0x6e2ade52 // fmul v18.4s, v18.4s, v10.4s
+	WORD $0x6e25ddad // fmul v13.4s, v13.4s, v5.4s
+	WORD $0x4e32d5ad // fadd v13.4s, v13.4s, v18.4s
+	WORD $0x6ea1f9b4 // fsqrt v20.4s, v13.4s
+	WORD $0x6e27fe94 // fdiv v20.4s, v20.4s, v7.4s
+	WORD $0x4e28d694 // fadd v20.4s, v20.4s, v8.4s
+	WORD $0x6e2fdd33 // fmul v19.4s, v9.4s, v15.4s
+	WORD $0x6e34fe73 // fdiv v19.4s, v19.4s, v20.4s
+	WORD $0x6e23de31 // fmul v17.4s, v17.4s, v3.4s
+	WORD $0x4eb3d631 // fsub v17.4s, v17.4s, v19.4s
+	FMOVQ 256(R7), F10
+	VMOV V16.B16, V11.B16
+	MOVD $ones<>+0(SB), R13
+	MOVD $0(R13), R14
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	TBZ $4, R9, not1636
+	FMOVQ (R14), F19
+	JMP loaded37
 not1636:
-	TBZ $3, R10, none38
-	VST1 V11.D[0], (R12)
-	ADD $8, R12
-	VEXT $8, V11.B16, V11.B16, V11.B16
+	TBZ $1, R9, none38
+	AND $12, R9, R15
+	ADD R14, R15
+	VLD1 (R15), V19.H[0]
 none38:
-	TBZ $2, R10, none39
-	VST1 V11.S[0], (R12)
-	ADD $4, R12
-	VEXT $4, V11.B16, V11.B16, V11.B16
+	TBZ $2, R9, none39
+	VEXT $12, V19.B16, V20.B16, V19.B16
+	AND $8, R9, R15
+	ADD R14, R15
+	VLD1 (R15), V19.S[0]
 none39:
-	TBZ $1, R10, none40
-	VST1 V11.H[0], (R12)
-	ADD $2, R12
-	VEXT $2, V11.B16, V11.B16, V11.B16
+	TBZ $3, R9, none40
+	VEXT $8, V19.B16, V20.B16, V19.B16
+	VLD1 (R14), V19.D[0]
 none40:
-stored37:
-	VADD V0.S4, V14.S4, V22.S4
-	VSHL $15, V14.S4, V10.S4
-	VUSRA $31, V10.S4, V22.S4
-	WORD $0x4e2ee5d5 // fcmeq v21.4s, v14.4s, v14.4s
-	VORR V1.B16, V14.B16, V10.B16
-	VBIF V21.B16, V10.B16, V22.B16
-	VADD V0.S4, V15.S4, V10.S4
-	VSHL $15, V15.S4, V21.S4
-	VUSRA $31, V21.S4, V10.S4
-	WORD $0x4e2fe5f4 // fcmeq v20.4s, v15.4s, v15.4s
-	VORR V1.B16, V15.B16, V21.B16
-	VBIF V20.B16, V21.B16, V10.B16
-	VUZP2 V10.H8, V22.H8, V10.H8
-	MOVD $0(R2), R12
+loaded37:
+	VAND V19.B16, V11.B16, V11.B16
+	VADD V11.S4, V10.S4, V10.S4
+	VMOV V17.B16, V11.B16
+	MOVD $ones<>+0(SB), R13
+	MOVD $0(R13), R15
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
 	TBZ $4, R10, not1641
-	FMOVQ F10, (R12)
-	JMP stored42
+	FMOVQ (R15), F19
+	JMP loaded42
 not1641:
-	TBZ $3, R10, none43
-	VST1 V10.D[0], (R12)
-	ADD $8, R12
-	VEXT $8, V10.B16, V10.B16, V10.B16
+	TBZ $1, R10, none43
+	AND $12, R10, R14
+	ADD R15, R14
+	VLD1 (R14), V19.H[0]
 none43:
 	TBZ $2, R10, none44
-	VST1 V10.S[0], (R12)
-	ADD $4, R12
-	VEXT $4, V10.B16, V10.B16, V10.B16
+	VEXT $12, V19.B16, V20.B16, V19.B16
+	AND $8, R10, R14
+	ADD R15, R14
+	VLD1 (R14), V19.S[0]
 none44:
-	TBZ $1, R10, none45
-	VST1 V10.H[0], (R12)
-	ADD $2, R12
-	VEXT $2, V10.B16, V10.B16, V10.B16
+	TBZ $3, R10, none45
+	VEXT $8, V19.B16, V20.B16, V19.B16
+	VLD1 (R15), V19.D[0]
 none45:
-stored42:
-	MOVD $0(R0), R12
-	TBZ $4, R8, not1646
-	FMOVQ F19, (R12)
-	JMP stored47
+loaded42:
+	VAND V19.B16, V11.B16, V11.B16
+	VADD V11.S4, V10.S4, V10.S4
+	FMOVQ F10, 256(R7)
+	FMOVQ 320(R7), F10
+	VADD V0.S4, V14.S4, V19.S4
+	VSHL $15, V14.S4, V11.S4
+	VUSRA $31, V11.S4, V19.S4
+	WORD $0x4e2ee5d4 // fcmeq v20.4s, v14.4s, v14.4s
+	VORR V1.B16, V14.B16, V11.B16
+	VBIF V20.B16, V11.B16, V19.B16
+	VUSHR $16, V19.S4, V19.S4
+	MOVD $ones<>+0(SB), R13
+	MOVD $0(R13), R14
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	TBZ $4, R9, not1646
+	FMOVQ (R14), F20
+	JMP loaded47
 not1646:
-	TBZ $3, R8, none48
-	VST1 V19.D[0], (R12)
-	ADD $8, R12
-	VEXT $8, V19.B16, V19.B16, V19.B16
+	TBZ $1, R9, none48
+	AND $12, R9, R15
+	ADD R14, R15
+	VLD1 (R15), V20.H[0]
 none48:
-	TBZ $2, R8, none49
-	VST1 V19.S[0], (R12)
-	ADD $4, R12
-	VEXT $4, V19.B16, V19.B16, V19.B16
+	TBZ $2, R9, none49
+	VEXT $12, V20.B16, V11.B16, V20.B16
+	AND $8, R9, R15
+	ADD R14, R15
+	VLD1 (R15), V20.S[0]
 none49:
-	TBZ $1, R8, none50
-	VST1 V19.H[0], (R12)
-	ADD $2, R12
-	VEXT $2, V19.B16, V19.B16, V19.B16
+	TBZ $3, R9, none50
+	VEXT $8, V20.B16, V11.B16, V20.B16
+	VLD1 (R14), V20.D[0]
 none50:
-stored47:
-	MOVD $16(R0), R12
-	TBZ $4, R9, not1651
-	FMOVQ F18, (R12)
-	JMP stored52
+loaded47:
+	VAND V20.B16, V19.B16, V19.B16
+	VADD V19.S4, V10.S4, V10.S4
+	VADD V0.S4, V15.S4, V20.S4
+	VSHL $15, V15.S4, V19.S4
+	VUSRA $31, V19.S4, V20.S4
+	WORD $0x4e2fe5eb // fcmeq v11.4s, v15.4s, v15.4s
+	VORR V1.B16, V15.B16, V19.B16
+	VBIF V11.B16, V19.B16, V20.B16
+	VUSHR $16, V20.S4, V20.S4
+	MOVD $ones<>+0(SB), R13
+	MOVD $0(R13), R15
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	TBZ $4, R10, not1651
+	FMOVQ (R15), F11
+	JMP loaded52
 not1651:
-	TBZ $3, R9, none53
-	VST1 V18.D[0], (R12)
-	ADD $8, R12
-	VEXT $8, V18.B16, V18.B16, V18.B16
+	TBZ $1, R10, none53
+	AND $12, R10, R14
+	ADD R15, R14
+	VLD1 (R14), V11.H[0]
 none53:
-	TBZ $2, R9, none54
-	VST1 V18.S[0], (R12)
-	ADD $4, R12
-	VEXT $4, V18.B16, V18.B16, V18.B16
+	TBZ $2, R10, none54
+	VEXT $12, V11.B16, V19.B16, V11.B16
+	AND $8, R10, R14
+	ADD R15, R14
+	VLD1 (R14), V11.S[0]
 none54:
-	TBZ $1, R9, none55
-	VST1 V18.H[0], (R12)
-	ADD $2, R12
-	VEXT $2, V18.B16, V18.B16, V18.B16
+	TBZ $3, R10, none55
+	VEXT $8, V11.B16, V19.B16, V11.B16
+	VLD1 (R15), V11.D[0]
 none55:
-stored52:
+loaded52:
+	VAND V11.B16, V20.B16, V20.B16
+	VADD V20.S4, V10.S4, V10.S4
+	FMOVQ F10, 320(R7)
+	FMOVQ 384(R7), F10
+	VADD V0.S4, V12.S4, V11.S4
+	VSHL $15, V12.S4, V20.S4
+	VUSRA $31, V20.S4, V11.S4
+	WORD $0x4e2ce593 // fcmeq v19.4s, v12.4s, v12.4s
+	VORR V1.B16, V12.B16, V20.B16
+	VBIF V19.B16, V20.B16, V11.B16
+	VUSHR $16, V11.S4, V11.S4
+	MOVD $ones<>+0(SB), R13
+	MOVD $0(R13), R14
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	TBZ $4, R9, not1656
+	FMOVQ (R14), F19
+	JMP loaded57
+not1656:
+	TBZ $1, R9, none58
+	AND $12, R9, R15
+	ADD R14, R15
+	VLD1 (R15), V19.H[0]
+none58:
+	TBZ $2, R9, none59
+	VEXT $12, V19.B16, V20.B16, V19.B16
+	AND $8, R9, R15
+	ADD R14, R15
+	VLD1 (R15), V19.S[0]
+none59:
+	TBZ $3, R9, none60
+	VEXT $8, V19.B16, V20.B16, V19.B16
+	VLD1 (R14), V19.D[0]
+none60:
+loaded57:
+	VAND V19.B16, V11.B16, V11.B16
+	VADD V11.S4, V10.S4, V10.S4
+	VADD V0.S4, V13.S4, V19.S4
+	VSHL $15, V13.S4, V11.S4
+	VUSRA $31, V11.S4, V19.S4
+	WORD $0x4e2de5b4 // fcmeq v20.4s, v13.4s, v13.4s
+	VORR V1.B16, V13.B16, V11.B16
+	VBIF V20.B16, V11.B16, V19.B16
+	VUSHR $16, V19.S4, V19.S4
+	MOVD $ones<>+0(SB), R13
+	MOVD $0(R13), R15
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	TBZ $4, R10, not1661
+	FMOVQ (R15), F20
+	JMP loaded62
+not1661:
+	TBZ $1, R10, none63
+	AND $12, R10, R14
+	ADD R15, R14
+	VLD1 (R14), V20.H[0]
+none63:
+	TBZ $2, R10, none64
+	VEXT $12, V20.B16, V11.B16, V20.B16
+	AND $8, R10, R14
+	ADD R15, R14
+	VLD1 (R14), V20.S[0]
+none64:
+	TBZ $3, R10, none65
+	VEXT $8, V20.B16, V11.B16, V20.B16
+	VLD1 (R15), V20.D[0]
+none65:
+loaded62:
+	VAND V20.B16, V19.B16, V19.B16
+	VADD V19.S4, V10.S4, V10.S4
+	FMOVQ F10, 384(R7)
+	FMOVQ 448(R7), F10
+	VADD V0.S4, V16.S4, V20.S4
+	VSHL $15, V16.S4, V19.S4
+	VUSRA $31, V19.S4, V20.S4
+	WORD $0x4e30e60b // fcmeq v11.4s, v16.4s, v16.4s
+	VORR V1.B16, V16.B16, V19.B16
+	VBIF V11.B16, V19.B16, V20.B16
+	VUSHR $16, V20.S4, V20.S4
+	MOVD $ones<>+0(SB), R13
+	MOVD $0(R13), R14
+	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	TBZ $4, R9, not1666
+	FMOVQ (R14), F11
+	JMP loaded67
+not1666:
+	TBZ $1, R9, none68
+	AND $12, R9, R15
+	ADD R14, R15
+	VLD1 (R15), V11.H[0]
+none68:
+	TBZ $2, R9, none69
+	VEXT $12, V11.B16, V19.B16, V11.B16
+	AND $8, R9, R15
+	ADD R14, R15
+	VLD1 (R15), V11.S[0]
+none69:
+	TBZ $3, R9, none70
+	VEXT $8, V11.B16, V19.B16, V11.B16
+	VLD1 (R14), V11.D[0]
+none70:
+loaded67:
+	VAND V11.B16, V20.B16, V20.B16
+	VADD V20.S4, V10.S4, V10.S4
+	VADD V0.S4, V17.S4, V11.S4
+	VSHL $15, V17.S4, V20.S4
+	VUSRA $31, V20.S4, V11.S4
+	WORD $0x4e31e633 // fcmeq v19.4s, v17.4s, v17.4s
+	VORR V1.B16, V17.B16, V20.B16
+	VBIF V19.B16, V20.B16, V11.B16
+	VUSHR $16, V11.S4, V11.S4
+	MOVD $ones<>+0(SB), R13
+	MOVD $0(R13), R15
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V19.B16, V19.B16, V19.B16
+	TBZ $4, R10, not1671
+	FMOVQ (R15), F19
+	JMP loaded72
+not1671:
+	TBZ $1, R10, none73
+	AND $12, R10, R14
+	ADD R15, R14
+	VLD1 (R14), V19.H[0]
+none73:
+	TBZ $2, R10, none74
+	VEXT $12, V19.B16, V20.B16, V19.B16
+	AND $8, R10, R14
+	ADD R15, R14
+	VLD1 (R14), V19.S[0]
+none74:
+	TBZ $3, R10, none75
+	VEXT $8, V19.B16, V20.B16, V19.B16
+	VLD1 (R15), V19.D[0]
+none75:
+loaded72:
+	VAND V19.B16, V11.B16, V11.B16
+	VADD V11.S4, V10.S4, V10.S4
+	FMOVQ F10, 448(R7)
+	VADD V0.S4, V14.S4, V11.S4
+	VSHL $15, V14.S4, V10.S4
+	VUSRA $31, V10.S4, V11.S4
+	WORD $0x4e2ee5d3 // fcmeq v19.4s, v14.4s, v14.4s
+	VORR V1.B16, V14.B16, V10.B16
+	VBIF V19.B16, V10.B16, V11.B16
+	VADD V0.S4, V15.S4, V10.S4
+	VSHL $15, V15.S4, V19.S4
+	VUSRA $31, V19.S4, V10.S4
+	WORD $0x4e2fe5f4 // fcmeq v20.4s, v15.4s, v15.4s
+	VORR V1.B16, V15.B16, V19.B16
+	VBIF V20.B16, V19.B16, V10.B16
+	VUZP2 V10.H8, V11.H8, V10.H8
+	MOVD $0(R1), R13
+	TBZ $4, R11, not1676
+	FMOVQ F10, (R13)
+	JMP stored77
+not1676:
+	TBZ $3, R11, none78
+	VST1 V10.D[0], (R13)
+	ADD $8, R13
+	VEXT $8, V10.B16, V10.B16, V10.B16
+none78:
+	TBZ $2, R11, none79
+	VST1 V10.S[0], (R13)
+	ADD $4, R13
+	VEXT $4, V10.B16, V10.B16, V10.B16
+none79:
+	TBZ $1, R11, none80
+	VST1 V10.H[0], (R13)
+	ADD $2, R13
+	VEXT $2, V10.B16, V10.B16, V10.B16
+none80:
+stored77:
+	VADD V0.S4, V12.S4, V20.S4
+	VSHL $15, V12.S4, V11.S4
+	VUSRA $31, V11.S4, V20.S4
+	WORD $0x4e2ce593 // fcmeq v19.4s, v12.4s, v12.4s
+	VORR V1.B16, V12.B16, V11.B16
+	VBIF V19.B16, V11.B16, V20.B16
+	VADD V0.S4, V13.S4, V11.S4
+	VSHL $15, V13.S4, V19.S4
+	VUSRA $31, V19.S4, V11.S4
+	WORD $0x4e2de5b2 // fcmeq v18.4s, v13.4s, v13.4s
+	VORR V1.B16, V13.B16, V19.B16
+	VBIF V18.B16, V19.B16, V11.B16
+	VUZP2 V11.H8, V20.H8, V11.H8
+	MOVD $0(R2), R13
+	TBZ $4, R11, not1681
+	FMOVQ F11, (R13)
+	JMP stored82
+not1681:
+	TBZ $3, R11, none83
+	VST1 V11.D[0], (R13)
+	ADD $8, R13
+	VEXT $8, V11.B16, V11.B16, V11.B16
+none83:
+	TBZ $2, R11, none84
+	VST1 V11.S[0], (R13)
+	ADD $4, R13
+	VEXT $4, V11.B16, V11.B16, V11.B16
+none84:
+	TBZ $1, R11, none85
+	VST1 V11.H[0], (R13)
+	ADD $2, R13
+	VEXT $2, V11.B16, V11.B16, V11.B16
+none85:
+stored82:
+	MOVD $0(R0), R13
+	TBZ $4, R9, not1686
+	FMOVQ F16, (R13)
+	JMP stored87
+not1686:
+	TBZ $3, R9, none88
+	VST1 V16.D[0], (R13)
+	ADD $8, R13
+	VEXT $8, V16.B16, V16.B16, V16.B16
+none88:
+	TBZ $2, R9, none89
+	VST1 V16.S[0], (R13)
+	ADD $4, R13
+	VEXT $4, V16.B16, V16.B16, V16.B16
+none89:
+	TBZ $1, R9, none90
+	VST1 V16.H[0], (R13)
+	ADD $2, R13
+	VEXT $2, V16.B16, V16.B16, V16.B16
+none90:
+stored87:
+	MOVD $16(R0), R13
+	TBZ $4, R10, not1691
+	FMOVQ F17, (R13)
+	JMP stored92
+not1691:
+	TBZ $3, R10, none93
+	VST1 V17.D[0], (R13)
+	ADD $8, R13
+	VEXT $8, V17.B16, V17.B16, V17.B16
+none93:
+	TBZ $2, R10, none94
+	VST1 V17.S[0], (R13)
+	ADD $4, R13
+	VEXT $4, V17.B16, V17.B16, V17.B16
+none94:
+	TBZ $1, R10, none95
+	VST1 V17.H[0], (R13)
+	ADD $2, R13
+	VEXT $2, V17.B16, V17.B16, V17.B16
+none95:
+stored92:
 	JMP done3
 done3:
 	RET

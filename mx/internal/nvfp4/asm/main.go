@@ -24,7 +24,6 @@ func files() map[string]string {
 		encode(f, along, true)
 		decode(f, along)
 	}
-	lookUp(f)
 	hadamard(f)
 	draw(f)
 	return map[string]string{"nvfp4_avx512_amd64.s": f.Asm(), "nvfp4_avx512_amd64.go": f.Stubs()}

@@ -9,7 +9,6 @@ func neonLanes() *asmgen.File {
 	f := asmgen.NewFileARM64("quant", "go run ./asm", "arm64 && !purego")
 	neonAmaxRows(f)
 	neonAmaxCols(f)
-	neonScales(f)
 	neonEncode(f, "laneEncodeRows", false)
 	neonEncode(f, "laneEncodeCols", true)
 	neonDecode(f, "laneDecodeRows", false)
@@ -107,49 +106,6 @@ func neonAmaxCols(f *asmgen.File) {
 		fn.I("ADD", asmgen.Imm(128), out)
 		fn.I("ADD", asmgen.Imm(128), x)
 	})
-	fn.Return()
-}
-
-func neonScales(f *asmgen.File) {
-	fn := newNeonFunc(f, "laneScales", " takes n groups of 8 blocks.",
-		append(pointer("scales", "amax"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"), asmgen.Result("odd", "bool"))...)
-	to, amax, n, g := fn.Load("scales"), fn.Load("amax"), fn.Load("n"), fn.Load("grid")
-	reciprocal, roundUp := fn.field("MOVWU", g.Field("Grid_reciprocal")), fn.field("MOVWU", g.Field("Grid_roundUp"))
-	emax, least := fn.field("MOVWU", g.Field("Grid_emax")), fn.field("MOVWU", g.Field("Grid_least"))
-	infinity, greatest, nan, tiny := fn.constant(0xff<<23-1), fn.constant(254), fn.constant(255), fn.constant(1<<22)
-	zero, any, odd, t, ss := fn.constant(0), fn.constant(0), fn.V(), fn.V(), fn.Vs(2)
-	fn.CountDown(n, func() {
-		for i, s := range ss {
-			fn.I("FMOVQ", amax.At(16*i), s)
-			fn.I("VCMGT", infinity.S4(), s.S4(), odd.S4())
-			fn.I("VORR", odd.B16(), any.B16(), any.B16())
-			fn.I("VFMUL", reciprocal.S4(), s.S4(), s.S4())
-			fn.I("VCMGT", least.S4(), s.S4(), t.S4())
-			fn.I("VADD", roundUp.S4(), s.S4(), s.S4())
-			fn.I("VUSHR", asmgen.Imm(23), s.S4(), s.S4())
-			fn.I("VSUB", emax.S4(), s.S4(), s.S4())
-			fn.I("VSMAX", zero.S4(), s.S4(), s.S4())
-			fn.I("VSMIN", greatest.S4(), s.S4(), s.S4())
-			fn.I("VAND", t.B16(), s.B16(), s.B16())
-
-			fn.I("VSUB", s.S4(), greatest.S4(), t.S4())
-			fn.I("VSHL", asmgen.Imm(23), t.S4(), t.S4())
-			fn.I("VUMAX", tiny.S4(), t.S4(), t.S4())
-			fn.I("FMOVQ", t, amax.At(16*i))
-			fn.I("VBIT", odd.B16(), nan.B16(), s.B16())
-		}
-		fn.I("VUZP1", ss[1].H8(), ss[0].H8(), t.H8())
-		fn.I("VUZP1", t.B16(), t.B16(), t.B16())
-		fn.I("FMOVD", t, to.At(0))
-		fn.I("ADD", asmgen.Imm(32), amax)
-		fn.I("ADD", asmgen.Imm(8), to)
-	})
-	// The lanes of any are 0 or all ones.
-	fn.I("VUMAXP", any.S4(), any.S4(), any.S4())
-	fn.I("VUMAXP", any.S4(), any.S4(), any.S4())
-	fn.I("FMOVS", any, fn.temp)
-	fn.I("AND", asmgen.Imm(1), fn.temp)
-	fn.I("MOVB", fn.temp, fn.Slot("odd"))
 	fn.Return()
 }
 

@@ -18,10 +18,8 @@ func files() map[string]string {
 	tiles := newTileFile()
 	narrow(tiles)
 	drain(tiles)
-	for _, integer := range []bool{false, true} {
-		scan(tiles, integer)
-		encode(tiles, integer)
-	}
+	scan(tiles)
+	encode(tiles)
 	lanes, e4m3 := printLanes(), e4m3File()
 	neon := neonLanes()
 	return map[string]string{

@@ -5,7 +5,7 @@ package main
 // Rounding a magnitude does not depend on the scale, because a power of two only changes the
 // exponent field. So a magnitude is rounded to the format's mantissa once, as an integer. Each
 // direction then subtracts its scale. A code below the smallest normal one must be rounded again.
-// Vectors with such codes take a slower path, and integers always do.
+// Vectors with such codes take a slower path.
 
 import "spmoe/tensor/asmgen"
 
@@ -13,7 +13,6 @@ import "spmoe/tensor/asmgen"
 type stripEncoder struct {
 	*asmgen.Func
 	*stripFile
-	integer                              bool
 	strip, format, x                     asmgen.Reg
 	magnitude, tieMask, tie, round, sign asmgen.Vec
 	largest                              asmgen.Vec
@@ -29,10 +28,10 @@ type direction struct {
 	step  asmgen.Mem // bytes between rows of codes
 }
 
-func (s *stripFile) encode(integer, rows, cols bool) {
-	name := "encodeStrip" + map[bool]string{true: "INT8"}[integer] + map[[2]bool]string{{true, false}: "Rows", {false, true}: "Cols", {true, true}: "Both"}[[2]bool{rows, cols}] + "AVX2"
+func (s *stripFile) encode(rows, cols bool) {
+	name := "encodeStrip" + map[[2]bool]string{{true, false}: "Rows", {false, true}: "Cols", {true, true}: "Both"}[[2]bool{rows, cols}] + "AVX2"
 	fn := s.Func(name, name+" writes a strip that has been scanned.", asmgen.Arg("s", "*Strip"))
-	e := stripEncoder{Func: fn, stripFile: s, integer: integer, strip: fn.Load("s"), format: fn.GP(), x: fn.GP(), row: fn.Y(), cols: [2]asmgen.Vec{fn.Y(), fn.Y()}}
+	e := stripEncoder{Func: fn, stripFile: s, strip: fn.Load("s"), format: fn.GP(), x: fn.GP(), row: fn.Y(), cols: [2]asmgen.Vec{fn.Y(), fn.Y()}}
 	tile, scales := fn.GP(), fn.GP()
 	fn.I("MOVQ", e.strip.Field("Strip_Format"), e.format)
 	e.loadConstants()
@@ -77,10 +76,8 @@ func (s *stripFile) encode(integer, rows, cols bool) {
 
 func (e *stripEncoder) loadConstants() {
 	e.magnitude, e.largest = loadY(e.Func, e.stripFile.magnitude), loadY(e.Func, e.format.Field("Format_largest"))
-	if !e.integer {
-		e.sign = loadY(e.Func, e.stripFile.sign)
-		e.tieMask, e.tie, e.round = loadY(e.Func, e.format.Field("Format_tieMask")), loadY(e.Func, e.format.Field("Format_tie")), loadY(e.Func, e.format.Field("Format_round"))
-	}
+	e.sign = loadY(e.Func, e.stripFile.sign)
+	e.tieMask, e.tie, e.round = loadY(e.Func, e.format.Field("Format_tieMask")), loadY(e.Func, e.format.Field("Format_tie")), loadY(e.Func, e.format.Field("Format_round"))
 }
 
 // alongRows writes the scales of a tile's rows and stores their biases in memory.
@@ -141,20 +138,8 @@ func (e *stripEncoder) computeBias(scales asmgen.Mem, v asmgen.Vec) {
 // encodeVector writes the codes of 32 elements of a row.
 func (e *stripEncoder) encodeVector(directions []direction) {
 	x := [2]asmgen.Vec{loadY(e.Func, e.x.At(0)), loadY(e.Func, e.x.At(32))}
-	var codes []asmgen.Vec
-	if e.integer {
-		e.I("VPACKSSWB", x[1], x[0], x[0])
-		e.Free(x[1])
-		codes = e.encodeSubnormals(directions, nil)
-	} else {
-		codes = e.encodeMinifloats(directions, x)
-	}
-	for n, c := range codes {
-		if e.integer {
-			e.I("VPSIGNB", x[0], c, c)
-		} else {
-			e.I("VPOR", x[0], c, c)
-		}
+	for n, c := range e.encodeMinifloats(directions, x) {
+		e.I("VPOR", x[0], c, c)
 		const middleSwapped = 0xd8
 		e.I("VPERMQ", asmgen.Imm(middleSwapped), c, c)
 		e.I("VMOVDQU", c, directions[n].codes.At(0))
@@ -217,37 +202,26 @@ func (e *stripEncoder) roundMagnitudes(m asmgen.Vec) {
 	e.Free(t)
 }
 
-// encodeSubnormals computes the codes of 32 elements that may include subnormal codes. It stores
-// them in codes, or in new registers if codes is nil.
-func (e *stripEncoder) encodeSubnormals(directions []direction, codes []asmgen.Vec) []asmgen.Vec {
+// encodeSubnormals computes the codes of 32 elements that may include subnormal codes.
+func (e *stripEncoder) encodeSubnormals(directions []direction, codes []asmgen.Vec) {
 	for n, d := range directions {
-		if n == len(codes) {
-			codes = append(codes, e.Y())
-		}
 		c := [2]asmgen.Vec{codes[n], e.Y()}
 		for i := range c {
 			e.fixedPoint(i, d.bias[i], c[i])
 		}
 		e.packBytes(c)
 	}
-	return codes
 }
 
 // fixedPoint sets c to the codes of half i of a row. The significand is multiplied by a factor that
 // depends on the exponent. The product is a fixed-point number, and rounding it gives the code.
-// Minifloats with a normal code are rounded by roundMagnitudes instead.
+// Numbers with a normal code are rounded by roundMagnitudes instead.
 func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
-	x, p, m := e.Y(), e.Y(), bias
+	x, p, m := e.Y(), e.Y(), e.Y()
 	e.I("VPAND", e.x.At(32*i), e.magnitude, x)
-	if !e.integer {
-		m = e.Y()
-		e.I("VPSLLW", e.format.Field("Format_dropped"), bias, c)
-		e.I("VPSUBW", c, x, m) // magnitudes with the exponents of the codes
-		e.I("VPSRAW", asmgen.Imm(7), m, c)
-	} else {
-		e.I("VPSUBW", bias, x, c)
-		e.I("VPSRAW", asmgen.Imm(7), c, c)
-	}
+	e.I("VPSLLW", e.format.Field("Format_dropped"), bias, c)
+	e.I("VPSUBW", c, x, m) // magnitudes with the exponents of the codes
+	e.I("VPSRAW", asmgen.Imm(7), m, c)
 	e.I("VPMAXSW", e.least, c, c)
 	e.I("VPADDW", e.format.Field("Format_places"), c, c)
 	e.I("VMOVDQU", e.format.Field("Format_factors"), p)
@@ -260,15 +234,10 @@ func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 	e.I("VPADDW", c, p, p)
 	e.I("VPADDW", e.format.Field("Format_half"), p, p)
 	e.I("VPSRLW", e.format.Field("Format_point"), p, c)
-	if !e.integer {
-		e.I("VPCMPGTW", e.normal, m, m)
-		e.Free(p)
-		e.roundMagnitudes(x)
-		e.I("VPSUBW", bias, x, x)
-		e.I("VPBLENDVB", m, x, c, c)
-		e.Free(m)
-	} else {
-		e.Free(p)
-	}
-	e.Free(x)
+	e.I("VPCMPGTW", e.normal, m, m)
+	e.Free(p)
+	e.roundMagnitudes(x)
+	e.I("VPSUBW", bias, x, x)
+	e.I("VPBLENDVB", m, x, c, c)
+	e.Free(m, x)
 }

@@ -33,11 +33,9 @@ func newStrips(f *laneFile) *stripFile {
 func stripKernels(f *laneFile) {
 	s := newStrips(f)
 	s.scan()
-	for _, integer := range []bool{false, true} {
-		s.encode(integer, true, false)
-		s.encode(integer, false, true)
-		s.encode(integer, true, true)
-	}
+	s.encode(true, false)
+	s.encode(false, true)
+	s.encode(true, true)
 }
 
 // scan prints the scan of whole tiles of 32 rows.

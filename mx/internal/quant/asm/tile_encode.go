@@ -10,12 +10,10 @@ type output struct {
 	codes  asmgen.Reg
 	stride asmgen.Mem
 	code   asmgen.Vec // the vector in progress
-	// For minifloats. Along columns they have a value per byte, along rows one for each of the 64
-	// blocks.
+	// Along columns they have a value per byte, along rows one for each of the 64 blocks.
 	safe, bias, limit asmgen.Vec
-	distance          asmgen.Vec    // minifloats: of the vector in progress
-	detour, shifted   asmgen.Mask   // minifloats: bytes that may be subnormal, and bytes that are
-	shifts            [2]asmgen.Vec // INT8: along columns, one per word
+	distance          asmgen.Vec  // of the vector in progress
+	detour, shifted   asmgen.Mask // bytes that may be subnormal, and bytes that are
 }
 
 // An encoder is the common part of all encoders: the outputs and the loop over the rows.
@@ -32,21 +30,20 @@ type encoder struct {
 
 // encode prints the encoders of rows, columns and both, each with normal and with non-temporal
 // stores.
-func encode(f *tileFile, integer bool) {
-	format := map[bool]string{true: "INT8"}[integer]
+func encode(f *tileFile) {
 	for _, way := range []struct {
 		name       string
 		rows, cols bool
 	}{{"Rows", true, false}, {"Cols", false, true}, {"Both", true, true}} {
 		for _, stream := range []bool{false, true} {
-			name := "encode" + format + way.name + map[bool]string{true: "Stream"}[stream] + "AVX512"
+			name := "encode" + way.name + map[bool]string{true: "Stream"}[stream] + "AVX512"
 			e := &encoder{Func: f.Func(name, name+" writes a scanned tile.", asmgen.Arg("t", "*Tile")), file: f, stream: stream}
-			e.print(way.rows, way.cols, integer)
+			e.print(way.rows, way.cols)
 		}
 	}
 }
 
-func (e *encoder) print(rows, cols, integer bool) {
+func (e *encoder) print(rows, cols bool) {
 	e.tile, e.tmp = e.Load("t"), e.GP()
 	e.work, e.ahead = e.field("Tile_Work"), e.field("Tile_Ahead")
 	if rows {
@@ -61,12 +58,7 @@ func (e *encoder) print(rows, cols, integer bool) {
 	e.one = e.file.broadcastByte(e.Func, 1)
 	e.I("MOVQ", e.tile.Field("Tile_Rule"), e.tmp)
 	e.largest = broadcastZ(e.Func, "VPBROADCASTB", e.tmp.Field("Rule_largest"))
-	var row func()
-	if integer {
-		row = newIntegerEncoder(e).encodeRow
-	} else {
-		row = newMinifloatEncoder(e).encodeRow
-	}
+	row := newMinifloatEncoder(e).encodeRow
 	e.CountDown(e.field("Tile_Rows"), func() {
 		e.I("PREFETCHT1", e.ahead.At(0))
 		e.I("PREFETCHT1", e.ahead.At(64))

@@ -20,11 +20,6 @@ const (
 	workCols = workRows + 4*64
 	workSize = workCols + 4*64
 
-	// For INT8, words take the place of the arrays. For each block, the word less the exponent is
-	// the shift of a significand.
-	workRowShifts = 0
-	workColShifts = 128
-
 	// Offsets in each of the values, of 64 bytes.
 	valuesScale = 0   // E8M0 byte; along rows, the two of a row are adjacent
 	valuesSafe  = 64  // the same, raised to lowest for a block of zeros, so that its codes are zero
@@ -61,7 +56,6 @@ type tileFile struct {
 	highWords    asmgen.Mem // indices of the odd words of two vectors
 	rightBlock   asmgen.Mem // 32 in each byte of the upper half
 	pairs        asmgen.Mem // indices that put byte 32+i after byte i
-	leading      asmgen.Mem // a word: the leading bit of a significand in the upper byte
 }
 
 func newTileFile() *tileFile {
@@ -76,7 +70,7 @@ func newTileFile() *tileFile {
 		}
 	}
 	f.odd, f.even, f.highWords, f.rightBlock = f.Data("odd", odd), f.Data("even", even), f.Data("highWords", words), f.Data("rightBlock", right)
-	f.pairs, f.leading = f.Data("pairs", pairs), f.Data32("leading", 0x80008000)
+	f.pairs = f.Data("pairs", pairs)
 	var rounding, significands []byte
 	for _, mantissa := range []int{3, 2} {
 		for m := range 128 {

@@ -41,22 +41,14 @@ func drain(f *tileFile) {
 	fn.Return()
 }
 
-// scan prints the scan of minifloats or of INT8.
-func scan(f *tileFile, integer bool) {
-	name := "scanAVX512"
-	if integer {
-		name = "scanINT8AVX512"
-	}
-	fn := f.Func(name, name+" reads 32 rows of 64 BF16, stride bytes apart.", asmgen.Arg("x", "unsafe.Pointer"),
+// scan prints the scan.
+func scan(f *tileFile) {
+	fn := f.Func("scanAVX512", "scanAVX512 reads 32 rows of 64 BF16, stride bytes apart.", asmgen.Arg("x", "unsafe.Pointer"),
 		asmgen.Arg("stride", "int"), asmgen.Arg("rule", "*Rule"), asmgen.Arg("work", "*Work"), asmgen.Result("odd", "bool"))
 	x, stride, rule, work := fn.Load("x"), fn.Load("stride"), fn.Load("rule"), fn.Load("work")
-	s := scanner{Func: fn, file: f, integer: integer, x: x, stride: stride, rule: rule, work: work}
+	s := scanner{Func: fn, file: f, x: x, stride: stride, rule: rule, work: work}
 	s.scanRows()
-	if integer {
-		s.storeShifts()
-	} else {
-		s.storeBlockValues()
-	}
+	s.storeBlockValues()
 	s.detectOdd()
 	fn.Return()
 }
@@ -64,7 +56,6 @@ func scan(f *tileFile, integer bool) {
 type scanner struct {
 	*asmgen.Func
 	file                  *tileFile
-	integer               bool // the format is INT8, which needs only the exponents of the blocks
 	x, stride, rule, work asmgen.Reg
 	rowMax, colMax        asmgen.Vec // largest exponent of each block
 }
@@ -72,10 +63,7 @@ type scanner struct {
 // scanRows prints the loop over the rows. It advances x.
 func (s *scanner) scanRows() {
 	odd, roundUp := loadZ(s.Func, s.file.odd), broadcastZ(s.Func, "VPBROADCASTW", s.rule.Field("Rule_roundUp"))
-	var c codeWriter
-	if !s.integer {
-		c = s.newCodeWriter(odd)
-	}
+	c := s.newCodeWriter(odd)
 	s.colMax = s.Z()
 	s.I("VPXORD", s.colMax, s.colMax, s.colMax)
 	var tree tree
@@ -92,18 +80,14 @@ func (s *scanner) scanRows() {
 		s.I("VPERMT2B", t, odd, e)
 		s.I("VPMAXUB", e, s.colMax, s.colMax)
 		s.Free(t)
-		if !s.integer {
-			s.I("VMOVDQU64", e, s.work.At(workExponent+64*r))
-			c.row(r, x0, x1)
-		}
+		s.I("VMOVDQU64", e, s.work.At(workExponent+64*r))
+		c.row(r, x0, x1)
 		s.Free(x0, x1)
 		tree.add(s.Func, e)
 	}
 	s.rowMax = tree.finish(s.Func)
 	s.Free(odd, roundUp)
-	if !s.integer {
-		c.free()
-	}
+	c.free()
 }
 
 // A codeWriter stores the codes and signs of rows.
@@ -213,26 +197,6 @@ func (s *scanner) storeScales(scale asmgen.Vec, values int) {
 		return
 	}
 	s.I("VMOVDQU64", scale, s.work.At(values+valuesScale))
-}
-
-// storeShifts stores the scales of all blocks and the shifts of their significands before the
-// exponent is subtracted.
-func (s *scanner) storeShifts() {
-	lowest, one, scale, words := s.file.broadcastByte(s.Func, lowest), s.file.broadcastByte(s.Func, 1), s.Z(), s.Z()
-	for _, of := range []struct {
-		exponent      asmgen.Vec
-		values, shift int
-	}{{s.rowMax, workRows, workRowShifts}, {s.colMax, workCols, workColShifts}} {
-		s.storeScales(of.exponent, of.values)
-		s.I("VPMAXUB", lowest, of.exponent, scale)
-		s.I("VPADDB", one, scale, scale)
-		for half := range 2 {
-			s.I("VPMOVZXBW", scale.Y(), words)
-			s.I("VMOVDQU64", words, s.work.At(of.shift+64*half))
-			s.I("VEXTRACTI64X4", asmgen.Imm(1), scale, scale.Y())
-		}
-	}
-	s.Free(lowest, one, scale, words)
 }
 
 // detectOdd finds out whether the tile is odd. A block with exponent 0 holds zeros or BF16

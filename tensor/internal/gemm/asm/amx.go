@@ -27,7 +27,6 @@ func amx(f *asmgen.File) {
 	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out has room for the sums of 32 rows. With startAtSum, it has those of all rows, and there is one column panel.", streamed)
 	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum receives the sums, rounded to BF16; out is as in bf16AMXStreamedTiles.", rounded)
 	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
-	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
 	amxRows(f)
 	amxRowsAcross(f)
 }

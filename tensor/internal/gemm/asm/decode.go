@@ -14,8 +14,6 @@ func decodeAVX512(f *asmgen.File) {
 	c := decoderConstants(f)
 	decodeAlong(f, c, twiceData(f))
 	decodeAcross(f, c)
-	int8DecodeAlong(f)
-	int8DecodeAcross(f)
 }
 
 // decoderData holds constants.

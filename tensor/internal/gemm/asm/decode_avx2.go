@@ -22,7 +22,7 @@ type halfFormat struct {
 var halfFormats = []halfFormat{
 	{name: "E4M3", shifted: true, special: 0x3f80, scale: 8},
 	{name: "E5M2", special: 0x7c00},
-	{name: "Int8", integer: true, scale: -int8Unit},
+	{name: "Int8", integer: true, scale: -6},
 }
 
 // lanesAVX2 is the number of codes that are decoded at once.

@@ -39,18 +39,13 @@ var filesAMD64 = map[string]func(*asmgen.File){
 	"panels_pack_avx512":     packAVX512,
 	"fewrows_direct_avx2":    directAVX2,
 	"fewrows_transposed_amx": transposedAMX,
-	"integers_bytes_avx512":  int8AVX512,
-	"integers_direct_avx512": directInt8,
-	"integers_int16_avx2":    int8AVX2,
 	"codes_decode_avx2":      decodeAVX2,
 	"codes_decode_avx512":    decodeAVX512,
 }
 
 var filesARM64 = map[string]func(*asmgen.File){
-	"panels_bf16_neon":    tilesBF16NEON,
-	"panels_fp32_neon":    tilesNEON,
-	"panels_pack_neon":    packNEON,
-	"integers_smmla_neon": smmla,
-	"integers_sdot_neon":  sdot,
-	"codes_decode_neon":   decodeNEON,
+	"panels_bf16_neon":  tilesBF16NEON,
+	"panels_fp32_neon":  tilesNEON,
+	"panels_pack_neon":  packNEON,
+	"codes_decode_neon": decodeNEON,
 }

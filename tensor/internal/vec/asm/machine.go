@@ -66,6 +66,10 @@ type machine[V any] interface {
 	// prefetchNext returns a function that fetches the row after r in memory.
 	prefetchNext(r row, length string) func()
 
+	// wordSums returns a function that adds the words of a pair, as load returns it, to sum number
+	// i of a parameter: see ../wordsum.go. With stored, these are the words that store would write.
+	wordSums(param string) func(i int, e elem, v [2]V, stored bool)
+
 	zeros(lanes int) []V         // sums in some number of lanes
 	addElements(h int, x, sum V) // add the elements of half h that exist
 	returnSum(sums []V)          // of all lanes
@@ -97,6 +101,7 @@ func list[V asmgen.Operand](t target[V]) {
 	t.squares()
 	t.sumSquares()
 	t.maximum()
+	words(t)
 	adamW(t)
 }
 

@@ -38,13 +38,19 @@ func (k *neonKernel) returnSum(sums []asmgen.Neon) {
 
 // addElements ignores the elements that a part does not have.
 func (k *neonKernel) addElements(h int, x, sum asmgen.Neon) {
+	k.existing(h, x)
+	k.lanes("VFADD", x, sum, sum)
+}
+
+// existing clears the elements of half h that a part does not have.
+func (k *neonKernel) existing(h int, x asmgen.Neon) {
 	if k.part {
 		ones, size, mask := k.address(k.file.ones), k.partSize(int(fp32)), k.temp()
 		k.loadPart(ones.At(0), []asmgen.Reg{size.first, size.second}[h], mask)
 		k.Free(ones)
 		k.bits("VAND", mask, x, x)
+		k.release(mask)
 	}
-	k.lanes("VFADD", x, sum, sum)
 }
 
 func (k *neonKernel) blockSum(x row, blocks, strideParam string) func() neonPair {

@@ -1,0 +1,125 @@
+package optim
+
+// Checksums of the state at rest. The update reads the state and writes it, so its kernels take the
+// checksum of what they read, which must be that of what the step before has written. The same
+// holds for working weights, from their publication to the next update: a comparison reads them
+// once.
+
+import "spmoe/tensor"
+
+// shardSums are the checksums of a shard.
+type shardSums struct {
+	state   [2][tensor.MostVectors]uint32 // of the vectors of each copy
+	work    uint32                        // of the working weights that were published: see published
+	grad    uint32                        // of the summed gradients, if hasGrad
+	hasGrad bool
+	changed uint64            // vectors that had changed when an update read them, and gradVector
+	update  tensor.UpdateSums // of the current update
+}
+
+const gradVector = 63
+
+// compare compares what an update of copy before to copy after has read, and records what it has
+// written.
+func (s *shard) compare(before, after int) {
+	u := &s.sums.update
+	for i := range s.states[before] {
+		if u.Read[i].Swap(0) != s.sums.state[before][i] {
+			s.sums.changed |= 1 << i
+		}
+	}
+	for i := range s.states[after] {
+		s.sums.state[after][i] = u.Wrote[i].Swap(0)
+	}
+	if grad := u.Grad.Swap(0); s.sums.hasGrad && grad != s.sums.grad {
+		s.sums.changed |= 1 << gradVector
+	}
+	s.sums.work = u.Work.Swap(0)
+}
+
+// Changed returns the names of what the last update has read and found different from what was
+// written: vectors of [Optimizer.State], or summed gradients. The state that it wrote is wrong.
+func (o *Optimizer) Changed() (names []string) {
+	for i := range o.shards {
+		s := &o.shards[i]
+		for v, vector := range vectors(s.rule) {
+			if s.sums.changed>>v&1 == 1 {
+				names = append(names, s.nameOf(vector))
+			}
+		}
+		if s.sums.changed>>gradVector == 1 {
+			names = append(names, "summed gradients of the "+s.group.Name+" group")
+		}
+		s.sums.changed = 0
+	}
+	return names
+}
+
+// Summed is memory with the checksum that it had when it was written.
+type Summed struct {
+	Name string
+	Kind string // of a vector of the state, as in checkpoints
+	Data tensor.Tensor
+	Sum  *uint32
+}
+
+// NewSummed returns memory with room for its checksum.
+func NewSummed(name string, data tensor.Tensor) Summed {
+	return Summed{Name: name, Data: data, Sum: new(uint32)}
+}
+
+// Summed yields every vector of the newest state of this rank, in the order of State. A caller that
+// sets the state, otherwise than by Apply and Skip, sets the checksums too.
+func (o *Optimizer) Summed(yield func(Summed) bool) {
+	for i := range o.shards {
+		s := &o.shards[i]
+		for v, vector := range vectors(s.rule) {
+			if !yield(Summed{s.nameOf(vector), vector.Name, s.states[o.now][v], &s.sums.state[o.now][v]}) {
+				return
+			}
+		}
+	}
+}
+
+// Published yields the working weights that this rank compares: those that it published itself, and
+// those of peers that have other copies. They do not include groups with quantized weights.
+func (o *Optimizer) Published(yield func(Summed) bool) {
+	for i := range o.shards {
+		s := &o.shards[i]
+		if s.group.Quantized() {
+			continue
+		}
+		lo, hi := s.lo, s.hi
+		if s.peers != nil {
+			lo, hi = s.division.First, s.division.End()
+		}
+		if !yield(Summed{s.group.Name + " weights", "", s.group.Work.Slice(lo, hi), &s.sums.work}) {
+			return
+		}
+	}
+}
+
+// Gradients yields this rank's parts of the summed gradients, after Reduce.
+func (o *Optimizer) Gradients(yield func(name string, grad tensor.Tensor) bool) {
+	for i := range o.shards {
+		s := &o.shards[i]
+		grad := s.grad()
+		for p := range s.parts {
+			if !yield(p.param.Name, grad.Slice(p.lo, p.hi)) {
+				return
+			}
+		}
+	}
+}
+
+// ExpectGradients makes Apply compare the gradients that it reads with their checksums: those of
+// the parts that Gradients yields.
+func (o *Optimizer) ExpectGradients(sums []uint32) {
+	for i := range o.shards {
+		s := &o.shards[i]
+		s.sums.grad, s.sums.hasGrad = 0, true
+		for range s.parts {
+			s.sums.grad, sums = s.sums.grad+sums[0], sums[1:]
+		}
+	}
+}
