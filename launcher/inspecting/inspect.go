@@ -63,7 +63,7 @@ func DefineInspect(fs *flag.FlagSet) cli.Action {
 	return f.run
 }
 
-// modes are the flags of which inspect takes one. The first two take no other flag.
+// modes are flags. Inspect takes at most one of them, and the first two take no other flag.
 var modes = []string{"html", "verify", "layouts", "schedule", "recipe"}
 
 // oneMode refuses flags that the chosen mode would ignore.

@@ -53,7 +53,7 @@ func accumulator(n *node) Format {
 	return FP32
 }
 
-// giveSum gives b a gradient in y's shape, summed over the rows or columns of which b has one. The
+// giveSum gives b a gradient in y's shape, summed over the rows or columns if b has only one. The
 // terms are rounded to y's format before they are summed, as autograd does.
 func (t *tape) giveSum(b, y *node, row func(r int, g []float64)) {
 	if b.rows == y.rows && b.cols == y.cols || b.fixed {
