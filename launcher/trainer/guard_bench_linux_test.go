@@ -22,11 +22,9 @@ func cpuSeconds() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// BenchmarkGuards compares the processor time of steps without guards, with comparisons of memory,
-// and computed twice, in turns within one run. It gives the medians of how much more a step takes
-// than the one without before it: with the guard of memory, with a replay every 256 steps, and with
-// both. The checksums that the update's kernel takes are part of all steps: BenchmarkAdamW has
-// their cost.
+// BenchmarkGuards gives the processor time of the guards as shares of a step: of the comparisons of
+// memory, of a replay every 256 steps, and of both. The checksums that the update's kernel takes are
+// part of all steps: BenchmarkAdamW has their cost.
 func BenchmarkGuards(b *testing.B) {
 	for _, c := range []struct {
 		flavor string
@@ -53,27 +51,43 @@ func BenchmarkGuards(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				step := func(every, replay int) (took float64, err error) {
-					r.guards.state.Every, r.gradients.Replay = every, replay
+				measure := func(work func() error) (took float64, err error) {
 					if err := c.Barrier(); err != nil {
 						return 0, err
 					}
 					begin := cpuSeconds()
-					if _, _, err := r.step(context.Background()); err != nil {
+					if err := work(); err != nil {
+						return 0, err
+					}
+					if err := c.Barrier(); err != nil {
 						return 0, err
 					}
 					return cpuSeconds() - begin, c.Barrier()
 				}
+				step := func(replay int) func() error {
+					return func() error {
+						r.gradients.Replay = replay
+						_, _, err := r.step(context.Background())
+						return err
+					}
+				}
+				const comparisons = 4
+				compare := func() error {
+					for range comparisons {
+						r.guards.state.Compare()
+					}
+					return nil
+				}
 				for range b.N + 1 {
 					var took [3]float64
-					for i, on := range [][2]int{{0, 0}, {1, 0}, {1, 1}} {
-						if took[i], err = step(on[0], on[1]); err != nil {
+					for i, work := range []func() error{step(0), compare, step(1)} {
+						if took[i], err = measure(work); err != nil {
 							return err
 						}
 					}
 					if r.lead() {
-						more := took[1]/took[0] - 1
-						twice := (took[2] - took[1]) / took[0] / every
+						more := took[1] / comparisons / took[0]
+						twice := (took[2]/took[0] - 1) / every
 						state, replay, both = append(state, 100*more), append(replay, 100*twice), append(both, 100*(more+twice))
 					}
 				}

@@ -64,6 +64,9 @@ func (t toy) Prepare(s optim.Step) optim.Update {
 	return func(ex *tensor.Exec, r optim.Run) {
 		newMaster, master := r.Master()
 		newMomentum, momentum := r.Vector(0)
+		tensor.Words(ex, &r.Sums.Read[0], master)
+		tensor.Words(ex, &r.Sums.Read[1], momentum)
+		tensor.Words(ex, &r.Sums.Grad, r.Grad)
 		var squares float64
 		for i, g := range r.Grad.F32() {
 			m := tensor.ToBFloat16(float32(t.beta)*momentum.BF16()[i].Float32() + g*float32(s.GradScale))
@@ -74,6 +77,7 @@ func (t toy) Prepare(s optim.Step) optim.Update {
 		for i, m := range newMomentum.BF16() {
 			newMaster.F32()[i] = master.F32()[i] - step*m.Float32()
 		}
+		tensor.Words(ex, &r.Sums.Wrote[1], newMomentum)
 		r.Round(ex)
 	}
 }
