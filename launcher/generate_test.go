@@ -54,7 +54,7 @@ func texts(t *testing.T, args ...string) []map[string]any {
 // that, and the error names the number that can.
 func TestGenerate(t *testing.T) {
 	done := trainedRun(t, "-np", "4", "--pp", "2", "--set", "pp_schedule=ZBVZeroBubble", "--batch", "16", "--set", "model.layers=4", "--set", "sample_tokens=40")
-	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--steps", "100"}, "pp 2 does not divide 1 ranks", "the run had -np 4")
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--steps", "100"}, "pp 2 does not divide a world of 1", "the run had -np 4")
 	as := []string{"--prompt", "// New returns ", "--max-tokens", "40", "--endless", "--slide"}
 	one := texts(t, as...)[0]
 	if one["text"] != done["sample"] || one["text"] == "" || one["reason"] != "length" || one["prompt"] != "// New returns " {

@@ -49,7 +49,7 @@ func TestWriteTiers(t *testing.T) {
 			"matrix products avx512bf16",
 			"quantization avx512",
 		}},
-		{"Zen 4", cpu.AVX2, []string{
+		{"Zen 5", cpu.AVX2, []string{
 			"tier: avx2, lowered from avx512bf16 by SPMOE_CPU",
 			"avx2 in use",
 			"avx512bf16 found",
