@@ -100,7 +100,7 @@ func TestUsageErrors(t *testing.T) {
 		{"train --data " + data + " --out " + config("file", "x"), []string{"file"}},
 		{"train --data " + filepath.Dir(config("run/metrics.jsonl", "{}")), []string{"run is the folder of a run, not text", "--init-from"}},
 
-		{"check", []string{"golden folder", "model.safetensors"}},
+		{"check", []string{"a folder with one training step", "model.safetensors"}},
 
 		{"inspect --verify", []string{"--verify needs the folder"}},
 		{"inspect --verify " + filepath.Join(other, "none"), []string{"none", "no such file"}},

@@ -23,8 +23,8 @@ func cpuSeconds() float64 {
 }
 
 // BenchmarkGuards gives the processor time of the guards as shares of a step: of the comparisons of
-// memory, of a replay every 256 steps, and of both. The checksums that the update's kernel takes are
-// part of all steps: BenchmarkAdamW has their cost.
+// memory, of a replay every 256 steps, and of both. The update's kernel takes checksums in all
+// steps: BenchmarkAdamW has their cost.
 func BenchmarkGuards(b *testing.B) {
 	for _, c := range []struct {
 		flavor string
