@@ -81,6 +81,26 @@ func (o *Optimizer) Summed(yield func(Summed) bool) {
 	}
 }
 
+// Padding yields the elements of the newest state that belong to no parameter, by kind of state. A
+// checkpoint does not have them. They are zero, of either sign or a NaN of it.
+func (o *Optimizer) Padding(yield func(kind string, data tensor.Tensor) bool) {
+	for i := range o.shards {
+		s := &o.shards[i]
+		for v, vector := range vectors(s.rule) {
+			state, end := s.states[o.now][v], 0
+			for p := range s.parts {
+				if p.lo > end && !yield(vector.Name, state.Slice(end, p.lo)) {
+					return
+				}
+				end = p.hi
+			}
+			if state.Len() > end && !yield(vector.Name, state.Slice(end, state.Len())) {
+				return
+			}
+		}
+	}
+}
+
 // Published yields the working weights that this rank compares: those that it published itself, and
 // those of peers that have other copies. They do not include groups with quantized weights.
 func (o *Optimizer) Published(yield func(Summed) bool) {

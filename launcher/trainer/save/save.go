@@ -20,6 +20,7 @@ import (
 	"spmoe/launcher/trainer/observe"
 	"spmoe/launcher/trainer/state"
 	"spmoe/launcher/weights"
+	"spmoe/tensor"
 )
 
 // Checkpointer saves the state of a run between its steps.
@@ -69,6 +70,11 @@ func (c *Checkpointer) sums() checkpoint.Sums {
 	sums := checkpoint.Sums{}
 	for v := range c.State.Optim.Summed {
 		sums[v.Kind] += *v.Sum
+	}
+	for kind, padding := range c.State.Optim.Padding {
+		var sum tensor.Sum
+		tensor.Words(c.Guard.Ex, &sum, padding)
+		sums[kind] -= sum.Load()
 	}
 	if c.State.First {
 		for _, b := range c.Guard.Memory.Biases {
