@@ -4,6 +4,7 @@ package step
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -40,32 +41,20 @@ var (
 	goldenLayer      = regexp.MustCompile(`^layer(\d+)_`)
 )
 
-// topNames are the first parts of names in TorchTitan, in models without a head, and in golden
-// folders.
-var topNames = map[string]string{
-	"layers": "model.layers", "embed_tokens": "model.embed_tokens", "tok_embeddings": "model.embed_tokens", "norm": "model.norm",
-	"output": "lm_head", "logits": "lm_head.output",
-}
+//go:embed names.txt
+var nameTable string
 
-// otherNames holds names of TorchTitan and of golden folders and Hugging Face's, each before those
-// that it begins. Source: torchtitan/models/deepseek_v3/state_dict_adapter.py, and moe.py for the
-// router's results.
-var otherNames = strings.NewReplacer(
-	".attention.wq_a.", ".self_attn.q_a_proj.", ".attention.wq_b.", ".self_attn.q_b_proj.", ".attention.wq.", ".self_attn.q_proj.",
-	".attention.wkv_a.", ".self_attn.kv_a_proj_with_mqa.", ".attention.wkv_b.", ".self_attn.kv_b_proj.",
-	".attention.kv_norm.", ".self_attn.kv_a_layernorm.", ".attention.wk.", ".self_attn.k_proj.", ".attention.wv.", ".self_attn.v_proj.",
-	".attention.wo.", ".self_attn.o_proj.", ".attention.", ".self_attn.", ".attention_norm.", ".input_layernorm.",
-	".ffn_norm.", ".post_attention_layernorm.", ".feed_forward.w1.", ".mlp.gate_proj.", ".feed_forward.w2.", ".mlp.down_proj.",
-	".feed_forward.w3.", ".mlp.up_proj.", ".feed_forward.", ".mlp.", ".moe.experts.w1.", ".mlp.experts.gate_proj.",
-	".moe.experts.w2.", ".mlp.experts.down_proj.", ".moe.experts.w3.", ".mlp.experts.up_proj.",
-	".moe.shared_experts.w1.", ".mlp.shared_experts.gate_proj.", ".moe.shared_experts.w2.", ".mlp.shared_experts.down_proj.",
-	".moe.shared_experts.w3.", ".mlp.shared_experts.up_proj.", ".moe.router.gate.output.", ".mlp.gate.logits.",
-	".moe.router.gate.grad_output.", ".mlp.gate.logits.grad.", ".moe.router.gate.", ".mlp.gate.", ".moe.router.", ".mlp.gate.",
-	".moe.expert_bias.", ".mlp.gate.e_score_correction_bias.", ".moe.", ".mlp.",
-	".golden.attention.", ".self_attn.output.", ".golden.mlp_in.", ".mlp.input.", ".golden.mlp.", ".mlp.output.", ".golden.out.", ".output.",
-	".golden.router_logits.", ".mlp.gate.logits.", ".golden.topk_weight.", ".mlp.gate.weights.", ".golden.topk_index.", ".mlp.gate.indices.",
-	".golden.gate_0.", ".mlp.gate.logits.", ".golden.gate_1.", ".mlp.gate.weights.", ".golden.gate_2.", ".mlp.gate.indices.",
-)
+// otherNames replaces the names of names.txt in a name that begins with "^." and ends with ".".
+var otherNames = func() *strings.Replacer {
+	var pairs []string
+	for line := range strings.Lines(nameTable) {
+		if fields := strings.Fields(line); len(fields) == 2 {
+			other, top := strings.CutPrefix(fields[0], "^")
+			pairs = append(pairs, map[bool]string{true: "^"}[top]+"."+other+".", "."+fields[1]+".")
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}()
 
 // key returns the name of a tensor in Hugging Face's form, and its repeat.
 func (f *Folder) key(class Class, name string) key {
@@ -77,14 +66,10 @@ func (f *Folder) key(class Class, name string) key {
 	}
 	name = dimensionLetters.ReplaceAllString(wrappers.ReplaceAllString(name, ""), "$1")
 	name = goldenLayer.ReplaceAllString(name, "model.layers.$1.golden.")
-	first, rest, _ := strings.Cut(name, ".")
-	if top, ok := topNames[first]; ok {
-		name = top + "." + rest
-	}
 	if f.Model.KVRank > 0 { // TorchTitan calls this norm so in all kinds of attention
 		name = strings.Replace(name, ".attention.q_norm.", ".attention.q_a_layernorm.", 1)
 	}
-	k.name = strings.Trim(otherNames.Replace("."+name+"."), ".")
+	k.name = strings.Trim(otherNames.Replace("^."+name+"."), "^.")
 	return k
 }
 
