@@ -137,8 +137,7 @@ func (j *judge) mesh() (all []size) {
 		return nil
 	}
 	mesh := map[string]int{}
-	ranks := j.folder.RankTokens(j.repeats[0])
-	for _, r := range ranks {
+	for _, r := range j.folder.Ranks {
 		for axis, at := range r.Coordinate {
 			mesh[axis] = max(mesh[axis], at+1)
 		}
@@ -147,7 +146,7 @@ func (j *judge) mesh() (all []size) {
 		all = append(all, size{axis, float64(n)})
 	}
 	slices.SortFunc(all, func(a, b size) int { return strings.Compare(a.name, b.name) })
-	return append(all, size{"ranks", float64(max(len(ranks), j.folder.Info.Ranks, 1))})
+	return append(all, size{"ranks", float64(max(len(j.folder.Ranks), j.folder.Info.Ranks, 1))})
 }
 
 // sizes lists the dimensions of the mesh, then other counts of the step.

@@ -220,7 +220,7 @@ func fitParts(y []float64, parts []Part, within func(float64) bool, tolerance fl
 
 // rankParts returns the gradient of the tokens of each coordinate, by mesh dimension.
 func (j *judge) rankParts(name string, s *gradientSum) (all [][]Part) {
-	ranks, t := j.folder.RankTokens(s.trial.repeat), s.trial
+	ranks, t := j.folder.Ranks, s.trial
 	if len(ranks) < 2 || len(s.parts) > 1 || !t.backward {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (j *judge) rankParts(name string, s *gradientSum) (all [][]Part) {
 		for at := range size {
 			mine := make([]bool, t.tokens)
 			for _, r := range ranks {
-				for _, token := range r.Tokens {
+				for _, token := range r.Tokens[t.repeat.MicroBatch] {
 					if r.Coordinate[axis] == at && token < len(mine) {
 						mine[token] = true
 					}

@@ -15,7 +15,7 @@ func idsOf(micro int) key { return key{batchClass, "input_ids", Repeat{MicroBatc
 
 // splitBatch cuts the fields of a batch into micro-batches, unless the rank has each by itself. A
 // field with one row is for all sequences.
-func (f *Folder) splitBatch(r *rank) {
+func (f *Folder) splitBatch(r *Rank) {
 	many, sequences := f.Info.MicroBatches, 1
 	if _, each := r.tensors[idsOf(1)]; each || f.Form == dumperForm {
 		many = 1
@@ -29,57 +29,93 @@ func (f *Folder) splitBatch(r *rank) {
 		}
 		for micro, rows := 0, e.dims[0]/many; micro < many; micro++ {
 			of := e
-			of.view = e.slice(0, micro*rows, rows, 1)
+			of.view = e.slice(0, micro*rows, rows)
 			if len(e.dims) == 2 && rows == 1 {
-				of.view = of.slice(0, 0, sequences, 0)
+				of.dims[0], of.strides[0] = sequences, 0
 			}
 			r.tensors[key{batchClass, k.name, Repeat{MicroBatch: k.MicroBatch + micro}}] = of
 		}
 	}
 }
 
+// tokensOf returns the positions of a rank's tokens in a micro-batch.
+func (f *Folder) tokensOf(r *Rank, micro int) ([]int, error) {
+	n, many, tokens := product(r.tensors[idsOf(micro)].dims), f.Info.MicroBatches, r.positions
+	if r.tensors[idsOf(micro)].read == nil { // a later stage of a pipeline
+		n = len(tokens) / many
+	}
+	switch {
+	case !f.positioned() && r.split == 1:
+		return f.tokensInOrder(r, micro, n), nil
+	case len(tokens) == n*many:
+		return slices.Clone(tokens[micro*n:][:n]), nil
+	case len(tokens) == n:
+		return slices.Clone(tokens), nil
+	}
+	return nil, fmt.Errorf("rank %d: placement.json has positions of %d tokens, but the rank's batch has %d: expected the index in the flattened batch of each",
+		r.Number, len(tokens), n)
+}
+
+// tokensInOrder returns positions for a rank of n tokens if placement.json has none: in the order of
+// the coordinate along dp, or else ep, with gaps between ranks.
+func (f *Folder) tokensInOrder(r *Rank, micro, n int) (tokens []int) {
+	along := "dp"
+	if len(coordinates(f.Ranks, along)) == 1 {
+		along = "ep"
+	}
+	parts := len(coordinates(f.Ranks, along))
+	if ids, ok := f.whole.tensors[idsOf(micro)]; ok && n == 0 {
+		n = product(ids.dims) / parts
+	} else if ids, ok := f.first(idsOf(micro)); ok && n == 0 {
+		n = product(ids.dims)
+	}
+	if n > 0 && parts > 1 {
+		f.find(Finding{Module: "batch", Says: "placement.json has no positions: ranks are taken to have the batch in the order of their coordinate along " + along})
+	}
+	for t := range n {
+		tokens = append(tokens, r.Coordinate[along]<<32+t)
+	}
+	return tokens
+}
+
+// positioned says whether placement.json of any rank has positions.
+func (f *Folder) positioned() bool {
+	return slices.ContainsFunc(f.Ranks, func(r *Rank) bool { return len(r.positions) > 0 })
+}
+
 // placeTokens finds the tokens of each rank in a micro-batch, and groups ranks that have the same.
 func (f *Folder) placeTokens(micro int) error {
 	var all []int
-	for _, r := range f.ranks {
-		n, many := product(r.tensors[idsOf(micro)].dims), f.Info.MicroBatches
-		if r.tensors[idsOf(micro)].read == nil { // a later stage of a pipeline
-			n = len(r.positions) / many
+	for _, r := range f.Ranks {
+		tokens, err := f.tokensOf(r, micro)
+		if err != nil {
+			return err
 		}
-		tokens := r.positions
-		switch len(tokens) {
-		case n * many:
-			tokens = tokens[micro*n:][:n]
-		case n:
-		default:
-			return fmt.Errorf("rank %d: placement.json has positions of %d tokens, but the rank's batch has %d: expected the index in the flattened batch of each",
-				r.number, len(tokens), n)
-		}
-		r.tokens = append(r.tokens, slices.Clone(tokens))
+		r.Tokens = append(r.Tokens, tokens)
 		all = append(all, tokens...)
 	}
 	slices.Sort(all)
 	all = slices.Compact(all)
-	if e, ok := f.whole.tensors[idsOf(micro)]; ok {
+	if e, ok := f.whole.tensors[idsOf(micro)]; ok && (f.positioned() || product(e.dims) != len(all)) {
 		all = make([]int, product(e.dims))
 		for t := range all {
 			all[t] = t
 		}
 	}
-	var groups [][]*rank
-	for _, r := range f.ranks {
-		for i, t := range r.tokens[micro] {
+	var groups [][]*Rank
+	for _, r := range f.Ranks {
+		for i, t := range r.Tokens[micro] {
 			at, ok := slices.BinarySearch(all, t)
 			if !ok {
-				return fmt.Errorf("rank %d: placement.json has position %d: the batch has %d tokens", r.number, t, len(all))
+				return fmt.Errorf("rank %d: placement.json has position %d: the batch has %d tokens", r.Number, t, len(all))
 			}
-			r.tokens[micro][i] = at
+			r.Tokens[micro][i] = at
 		}
-		same := func(group []*rank) bool { return slices.Equal(group[0].tokens[micro], r.tokens[micro]) }
+		same := func(group []*Rank) bool { return slices.Equal(group[0].Tokens[micro], r.Tokens[micro]) }
 		if at := slices.IndexFunc(groups, same); at >= 0 {
 			groups[at] = append(groups[at], r)
 		} else {
-			groups = append(groups, []*rank{r})
+			groups = append(groups, []*Rank{r})
 		}
 	}
 	f.tokens, f.groups = append(f.tokens, len(all)), append(f.groups, groups)
@@ -94,7 +130,7 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 	}
 	b := &reference.Batch{Seq: e.dims[len(e.dims)-1], LabelsShifted: f.Info.LabelsShifted, Reduction: f.Info.Reduction}
 	if _, ok := f.whole.tensors[idsOf(of.MicroBatch)]; !ok {
-		b.Seq *= f.ranks[0].split
+		b.Seq *= f.Ranks[0].split
 	}
 	var starts []int32
 	fields := map[string]*[]int32{
@@ -129,21 +165,6 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 	return b, nil
 }
 
-// RankTokens says which tokens of the batch a rank held, as indices of the flattened batch.
-type RankTokens struct {
-	Rank       int
-	Coordinate map[string]int // by mesh dimension
-	Tokens     []int
-}
-
-// RankTokens returns the tokens of each rank of a parallel run in a repeat, nil for one rank.
-func (f *Folder) RankTokens(r Repeat) (list []RankTokens) {
-	for _, of := range f.ranks {
-		list = append(list, RankTokens{Rank: of.number, Coordinate: of.coordinate, Tokens: of.tokens[r.MicroBatch]})
-	}
-	return list
-}
-
 // Incomplete says what of the step is missing: ranks without a folder, and micro-batches without a
 // batch. Without them, gradients of weights cannot be judged.
 func (f *Folder) Incomplete() (missing []string) {
@@ -152,7 +173,7 @@ func (f *Folder) Incomplete() (missing []string) {
 			missing = append(missing, fmt.Sprintf("input_ids of micro-batch %d", micro))
 		}
 	}
-	if have := max(len(f.ranks), 1); have < f.Info.Ranks {
+	if have := max(len(f.Ranks), 1); have < f.Info.Ranks {
 		missing = append(missing, fmt.Sprintf("%d of %d ranks", f.Info.Ranks-have, f.Info.Ranks))
 	}
 	return missing

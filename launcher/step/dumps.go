@@ -24,18 +24,12 @@ type dump struct {
 	meta              map[string]any
 }
 
-// openForeign reads the files of another tool, if there are any.
-func (f *Folder) openForeign(files []os.DirEntry) error {
+// openDumps reads the files of the dumper, if there are any.
+func (f *Folder) openDumps(files []os.DirEntry) error {
 	var dumps []dump
 	var refused error
 	for _, file := range files {
 		path := filepath.Join(f.Path, file.Name())
-		if class, ok := strings.CutSuffix(file.Name(), "_debug_tree_FULL_TENSORS.json"); ok {
-			f.Form = "folder of transformers' debugger"
-			if err := f.openDebugger(files, class); err != nil {
-				return err
-			}
-		}
 		if filepath.Ext(path) != ".pt" {
 			continue
 		}
@@ -87,8 +81,7 @@ func (f *Folder) addDumps(dumps []dump) {
 		}
 		dims, _ := d.meta["dims"].(string)
 		d.entry, _ = d.batchFirst(strings.Fields(dims))
-		k := f.key(class, name)
-		k.name = f.routerPort(k.name, d.entry)
+		k := f.canonical(class, name, d.entry)
 		for f.whole.tensors[k].read != nil {
 			k.MicroBatch++
 		}
@@ -97,14 +90,7 @@ func (f *Folder) addDumps(dumps []dump) {
 	}
 }
 
-var (
-	dumpedPort = regexp.MustCompile(`^(?:(.*)\.)?(input|output)s?(?:\.(.+))?$`)
-	// batchNames are other tools' names of what a step folder has in batch.safetensors.
-	batchNames = map[string]string{
-		"input_ids": "input_ids", "labels": "labels", "position_ids": "position_ids", "positions": "position_ids",
-		"attention_mask": "attention_mask", "cu_seqlens_q": "cu_seqlens",
-	}
-)
+var dumpedPort = regexp.MustCompile(`^(?:(.*)\.)?(input|output)s?(?:\.(.+))?$`)
 
 // dumpedName translates a name of another tool: grad__non_intrusive__model.layers.0.mlp.inputs.0.
 // A gradient of an input that the dumper has is of all modules that read the tensor.
@@ -118,8 +104,8 @@ func dumpedName(name string) (Class, string) {
 	if m := dumpedPort.FindStringSubmatch(name); m != nil {
 		path, port, argument = m[1]+".", m[2], m[3]
 	}
-	if field := batchNames[cmp.Or(argument, port)]; field != "" && len(path) < 2 {
-		return batchClass, field
+	if field := cmp.Or(argument, port); batchNames[field] != "" && len(path) < 2 {
+		return Activations, field
 	}
 	if gradient {
 		port = map[string]string{"output": "grad_output", "input": "grad_of_all_readers"}[port]
@@ -133,20 +119,5 @@ func dumpedName(name string) (Class, string) {
 	return Activations, path + port
 }
 
-var debuggerFile = regexp.MustCompile(`^(?:\.(.*))?_(input|output)s(?:_args|_kwargs)?(?:_(.*))?\.safetensors$`)
-
-// openDebugger reads transformers' folder: a file per tensor, CLASS.PATH_inputs_args_0.safetensors.
-func (f *Folder) openDebugger(files []os.DirEntry, class string) error {
-	for _, file := range files {
-		rest, ok := strings.CutPrefix(file.Name(), class)
-		m := debuggerFile.FindStringSubmatch(rest)
-		if !ok || m == nil {
-			continue
-		}
-		rename := func(string) (Class, string) { return dumpedName(strings.Trim(m[1]+"."+m[2]+"."+m[3], ".")) }
-		if err := f.addFile(f.whole, filepath.Join(f.Path, file.Name()), rename); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// debuggerFile is a file of transformers' folder with one tensor: CLASS.PATH_inputs_args_0.safetensors.
+var debuggerFile = regexp.MustCompile(`^\w+?(?:\.(.*))?_(input|output)s(?:_args|_kwargs)?(?:_(.*))?\.safetensors$`)

@@ -73,21 +73,37 @@ func (f *Folder) key(class Class, name string) key {
 	return k
 }
 
-// routerPort names what a router returns by its form: integers are indices, a row of chosen experts
-// has weights, and one of all experts logits. Versions of libraries order them differently.
-func (f *Folder) routerPort(name string, e entry) string {
-	path, port, ok := strings.Cut(name, ".mlp.gate.")
+// batchNames are names of what a step folder has in batch.safetensors.
+var batchNames = map[string]string{
+	"input_ids": "input_ids", "labels": "labels", "target_ids": "labels", "position_ids": "position_ids", "positions": "position_ids",
+	"attention_mask": "attention_mask", "cu_seqlens_q": "cu_seqlens",
+}
+
+// canonical is key for a tensor of a file: other tools have the batch among activations, and call
+// what a router returns by its place. Its form says what it is, because versions of libraries order
+// it differently: integers are indices, a row of chosen experts has weights, one of all experts logits.
+func (f *Folder) canonical(class Class, name string, e entry) key {
+	if field := batchNames[name]; field != "" && class == Activations {
+		class = batchClass
+		if name == "target_ids" {
+			f.Form, f.Info.LabelsShifted, f.Info.Reduction = "golden folder", true, "mean"
+		}
+		name = field
+	}
+	k := f.key(class, name)
+	path, port, ok := strings.Cut(k.name, ".mlp.gate.")
 	if !ok || len(e.dims) == 0 || !strings.HasPrefix(strings.TrimPrefix(port, "grad_"), "output") {
-		return name
+		return k
 	}
 	field := map[int]string{f.Model.TopK: "weights", f.Model.Experts: "logits"}[e.dims[len(e.dims)-1]]
 	switch {
 	case strings.ContainsAny(e.dtype[:1], "IU"):
 		field = "indices"
 	case field == "":
-		return name
+		return k
 	case strings.HasPrefix(port, "grad_"):
 		field += ".grad"
 	}
-	return path + ".mlp.gate." + field
+	k.name = path + ".mlp.gate." + field
+	return k
 }

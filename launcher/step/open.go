@@ -27,7 +27,7 @@ var rankFolder = regexp.MustCompile(`^rank-(\d{1,6})$`)
 
 // Open opens a folder. Close it after use.
 func Open(dir string) (*Folder, error) {
-	f := &Folder{Path: dir, Form: "step folder", read: map[key]bool{}, joined: map[key]Value{}}
+	f := &Folder{Path: dir, Form: "step folder", read: map[key]bool{}, joined: map[key]entry{}}
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -42,13 +42,13 @@ func (f *Folder) open() error {
 	for _, file := range files {
 		if m := rankFolder.FindStringSubmatch(file.Name()); m != nil {
 			number, _ := strconv.Atoi(m[1])
-			f.ranks = append(f.ranks, newRank(number, filepath.Join(f.Path, file.Name())))
+			f.Ranks = append(f.Ranks, newRank(number, filepath.Join(f.Path, file.Name())))
 		}
 	}
 	f.whole = newRank(0, f.Path)
 	facts := f.Path // config.json and step.json are here, or with the first rank
-	if _, err := os.Lstat(filepath.Join(facts, "config.json")); err != nil && len(f.ranks) > 0 {
-		facts = f.ranks[0].folder
+	if _, err := os.Lstat(filepath.Join(facts, "config.json")); err != nil && len(f.Ranks) > 0 {
+		facts = f.Ranks[0].folder
 	}
 	if f.Config, err = system.ReadFile(filepath.Join(facts, "config.json"), mostConfig); err != nil {
 		return fmt.Errorf("%w (a folder needs the model's config.json, in Hugging Face's form)", err)
@@ -71,8 +71,9 @@ func (f *Folder) open() error {
 		if err := f.addFolder(r, r.folder, Weights, Gradients, Activations, After, batchClass); err != nil {
 			return err
 		}
-	}
-	for _, r := range f.ranks {
+		if r == f.whole {
+			continue
+		}
 		text, err := system.ReadFile(filepath.Join(r.folder, "placement.json"), mostJSON)
 		if err == nil {
 			err = f.readPlacement(text, r)
@@ -81,7 +82,7 @@ func (f *Folder) open() error {
 			return fmt.Errorf("%s: placement.json: %w", r.folder, err)
 		}
 	}
-	if err := f.openForeign(files); err != nil {
+	if err := f.openDumps(files); err != nil {
 		return err
 	}
 	for _, r := range f.all() {
@@ -98,14 +99,14 @@ func (f *Folder) open() error {
 	return nil
 }
 
-func newRank(number int, folder string) *rank {
-	return &rank{number: number, folder: folder, split: 1, placements: map[string]placement{}, tensors: map[key]entry{}}
+func newRank(number int, folder string) *Rank {
+	return &Rank{Number: number, folder: folder, split: 1, placements: map[string]placement{}, tensors: map[key]entry{}}
 }
 
-func (f *Folder) all() []*rank { return append([]*rank{f.whole}, f.ranks...) }
+func (f *Folder) all() []*Rank { return append([]*Rank{f.whole}, f.Ranks...) }
 
 // addFolder gives a rank the tensors of a folder. A file's name begins with its class.
-func (f *Folder) addFolder(r *rank, dir string, classes ...Class) error {
+func (f *Folder) addFolder(r *Rank, dir string, classes ...Class) error {
 	files, err := system.ReadDir(dir)
 	if err != nil {
 		return err
@@ -113,11 +114,18 @@ func (f *Folder) addFolder(r *rank, dir string, classes ...Class) error {
 	for _, file := range files {
 		name := file.Name()
 		at := slices.IndexFunc(classes, func(c Class) bool { return strings.HasPrefix(name, string(c)) })
-		if at < 0 || filepath.Ext(name) != ".safetensors" || name == "activations64.safetensors" { // which golden folders have besides
+		debugger := debuggerFile.FindStringSubmatch(name)
+		rename := func(name string) (Class, string) { return classes[at], name }
+		switch {
+		case filepath.Ext(name) != ".safetensors" || name == "activations64.safetensors": // which golden folders have besides
 			continue
+		case at < 0 && debugger == nil:
+			continue
+		case at < 0:
+			f.Form = "folder of transformers' debugger"
+			rename = func(string) (Class, string) { return dumpedName(strings.Trim(strings.Join(debugger[1:], "."), ".")) }
 		}
-		as := func(name string) (Class, string) { return classes[at], name }
-		if err := f.addFile(r, filepath.Join(dir, name), as); err != nil {
+		if err := f.addFile(r, filepath.Join(dir, name), rename); err != nil {
 			return err
 		}
 	}
@@ -125,7 +133,7 @@ func (f *Folder) addFolder(r *rank, dir string, classes ...Class) error {
 }
 
 // addFile gives a rank the tensors of a file, under the names that rename returns.
-func (f *Folder) addFile(r *rank, path string, rename func(name string) (Class, string)) error {
+func (f *Folder) addFile(r *Rank, path string, rename func(name string) (Class, string)) error {
 	file, err := safetensors.Open(path)
 	if err != nil {
 		return err
@@ -133,17 +141,9 @@ func (f *Folder) addFile(r *rank, path string, rename func(name string) (Class, 
 	f.closes = append(f.closes, file.Close)
 	for _, info := range file.Tensors() {
 		read := func(p []byte, off int64) error { return file.ReadAt(info, p, off) }
-		e := entry{rowMajor(info.Shape), path, info.DType, read}
+		e := entry{view: rowMajor(info.Shape), file: path, dtype: info.DType, read: read}
 		class, name := rename(info.Name)
-		switch {
-		case class == Activations && name == "input_ids":
-			class = batchClass
-		case class == Activations && name == "target_ids":
-			class, name, f.Form = batchClass, "labels", "golden folder"
-			f.Info.LabelsShifted, f.Info.Reduction = true, "mean"
-		}
-		k := f.key(class, name)
-		k.name = f.routerPort(k.name, e)
+		k := f.canonical(class, name, e)
 		if other, ok := r.tensors[k]; ok {
 			return fmt.Errorf("%s has %s as %s, which %s has too", path, k, name, other.file)
 		}

@@ -55,8 +55,7 @@ func TestRanks(t *testing.T) {
 	expect(t, "0 100 200 300 <nil>", v.Data[0], v.Data[16], v.Data[32], v.Data[48], err)
 	expect(t, "[8 4] [2016 2017 3016 3017 2018 2019 3018 3019] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.3.down_proj.weight")))
 	expect(t, "[] []", f.Findings(), f.Incomplete())
-	tokens := f.RankTokens(Repeat{})
-	expect(t, "4 {2 map[dp:1 tp:0] [1 2 5 6]}", len(tokens), tokens[2])
+	expect(t, "4 2 map[dp:1 tp:0] [[1 2 5 6]]", len(f.Ranks), f.Ranks[2].Number, f.Ranks[2].Coordinate, f.Ranks[2].Tokens)
 }
 
 // A gradient that was not reduced over dp differs there, and only there.
@@ -73,7 +72,7 @@ func TestAliasedMesh(t *testing.T) {
 	files := folder{"config.json": tiny}
 	for r := range 2 {
 		dir := fmt.Sprintf("rank-%d/", r)
-		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"dp": 2, "ep": 2}, "coordinate": {"dp": %d, "ep": %d}, "positions": %s}`, r, r, []string{"[0, 1, 2, 3]", "[4, 5, 6, 7]"}[r])
+		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"dp": 2, "ep": 2}, "coordinate": {"dp": %d, "ep": %d}, "tokens": %s}`, r, r, []string{"[0, 1, 2, 3]", "[4, 5, 6, 7]"}[r])
 		files[dir+"gradients.safetensors"] = tensors{"layers.1.moe.experts.w2": numbers(100*r, 2, 8, 4)}
 		files[dir+"batch.safetensors"] = tensors{"input_ids": integers(4*r, 1, 4)}
 	}
@@ -100,6 +99,32 @@ func TestSplitSequences(t *testing.T) {
 	expect(t, "1 [0 10 11 1] [5 5 6 6] [1 2 3 3] <nil>", b.Batch, b.IDs, b.Positions, b.Documents, err)
 }
 
+// Without positions, ranks have the batch in the order of dp. Placements have names of dimensions.
+func TestTokensInOrder(t *testing.T) {
+	files := folder{"config.json": tiny}
+	for r := range 4 {
+		dir := fmt.Sprintf("rank-%d/", r)
+		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"tp": 2, "dp": 2}, "coordinate": {"tp": %d, "dp": %d}, "tensors": {
+			"model.layers.0.output": {"placements": {"tp": "Partial(sum)", "dp": "Shard(0)"}}}}`, r/2, r%2)
+		files[dir+"activations.safetensors"] = tensors{"model.layers.0.output": numbers(10*r, 1, 2, 1)}
+		files[dir+"batch.safetensors"] = tensors{"input_ids": integers(5*(r%2), 1, 2)}
+	}
+	f := files.open(t)
+	expect(t, "[4 1] [20 22 40 42] <nil>", begins(f.Activation("model.layers.0.output")))
+	b, err := f.Batch(Repeat{})
+	expect(t, "2 [0 1 5 6] <nil> true", b.Batch, b.IDs, err, says(f, "in the order of their coordinate along dp"))
+	for r := range 4 { // the batch is not with the ranks
+		delete(files, fmt.Sprintf("rank-%d/batch.safetensors", r))
+	}
+	files["batch.safetensors"] = tensors{"input_ids": integers(0, 2, 2)}
+	f = files.open(t)
+	expect(t, "[4 1] [20 22 40 42] <nil>", begins(f.Activation("model.layers.0.output")))
+	files["batch.safetensors"] = tensors{"input_ids": integers(0, 1, 5)} // no parts of one size
+	if _, err := Open(files.write(t)); err == nil || !strings.Contains(err.Error(), "the batch has 5 tokens") {
+		t.Error(err)
+	}
+}
+
 // What is missing or does not fit is said.
 func TestIncompleteRanks(t *testing.T) {
 	files := parallel()
@@ -116,12 +141,13 @@ func TestIncompleteRanks(t *testing.T) {
 	if _, err := f.Gradient("model.layers.0.self_attn.q_a_proj.weight"); err == nil || !strings.Contains(err.Error(), "config.json asks for [4 8]") {
 		t.Error(err)
 	}
-	if _, err := f.Activation("model.layers.0.self_attn.o_proj.output"); !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), "4 of 8 tokens") {
+	if _, err := f.Activation("model.layers.0.self_attn.o_proj.output"); !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), "parts of 4 of 8 elements") {
 		t.Error(err)
 	}
 	for bad, text := range map[string]string{
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 2}}`:                                                             "coordinate 2 along dp",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [1]}`:                                           "positions of 1 tokens, but the rank's batch has 4",
+		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": {"tp": "Shard(0)"}}}}`:       "a placement along \"tp\"",
 		`{"mesh": {"cp": 2}, "coordinate": {"cp": 0}}`:                                                             "positions of 0 tokens, but the rank's batch has 4",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shards"]}}}`:               "expected Replicate",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shard(0)", "Shard(0)"]}}}`: "2 placements",
@@ -142,17 +168,17 @@ func FuzzPlacement(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string, rows, columns int) {
-		folder := &Folder{Model: model, Info: Info{MicroBatches: 1}, whole: newRank(0, ""), read: map[key]bool{}, joined: map[key]Value{}}
+		folder := &Folder{Model: model, Info: Info{MicroBatches: 1}, whole: newRank(0, ""), read: map[key]bool{}, joined: map[key]entry{}}
 		for number := range 2 {
 			r := newRank(number, "")
 			if folder.readPlacement([]byte(strings.Replace(text, `"dp": 0`, fmt.Sprintf(`"dp": %d`, number), 1)), r) != nil {
 				return
 			}
 			for k, dims := range map[key][]int{idsOf(0): {1, 2}, folder.key(Activations, "x"): {rows & 7, columns & 7}, folder.key(Gradients, "x"): {rows & 7, number + 1}} {
-				r.tensors[k] = entry{rowMajor(dims), "x", "U8", func(p []byte, off int64) error { copy(p, []byte{byte(number)}); return nil }}
+				r.tensors[k] = entry{view: rowMajor(dims), dtype: "U8", read: func(p []byte, off int64) error { copy(p, []byte{byte(number)}); return nil }}
 			}
 			folder.splitBatch(r)
-			folder.ranks = append(folder.ranks, r)
+			folder.Ranks = append(folder.Ranks, r)
 		}
 		if folder.placeTokens(0) != nil {
 			return

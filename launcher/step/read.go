@@ -75,7 +75,7 @@ func (f *Folder) expert(v view, expert int, projection string, up bool) (view, e
 	if len(v.dims) != 3 || expert >= v.dims[0] {
 		return v, fmt.Errorf("%s_proj of all experts is %v: expected [experts, rows, columns] with an expert %d", projection, v.dims, expert)
 	}
-	v = v.slice(0, expert, 1, 1)
+	v = v.slice(0, expert, 1)
 	v.dims, v.strides = v.dims[1:], v.strides[1:]
 	_, dims, ok := strings.Cut(fmt.Sprint(f.Info.Layout), projection+"_proj")
 	dims, _, _ = strings.Cut(dims, "]")
@@ -84,7 +84,7 @@ func (f *Folder) expert(v view, expert int, projection string, up bool) (view, e
 		slices.Reverse(v.strides)
 	}
 	if rows := v.dims[0] / 2; projection == "gate_up" {
-		v = v.slice(0, map[bool]int{up: rows}[true], rows, 1)
+		v = v.slice(0, map[bool]int{up: rows}[true], rows)
 	}
 	return v, nil
 }
@@ -95,7 +95,7 @@ func (f *Folder) parameter(class Class, name string) (Value, error) {
 	v, err := f.load(k, expert)
 	if want, ok := f.Model.ParamDims(name); ok && err == nil && !slices.Equal(v.Dims, want) {
 		err = fmt.Errorf("%s: %s is %v: config.json asks for %v, and placement.json says how ranks share it", class, name, v.Dims, want)
-		f.find(Finding{Module: name, Says: err.Error(), Wrong: len(f.ranks) == 0})
+		f.find(Finding{Module: name, Says: err.Error(), Wrong: len(f.Ranks) == 0})
 	}
 	return v, err
 }
@@ -111,18 +111,14 @@ func (f *Folder) load(k key, part func(view) (view, error)) (v Value, err error)
 		tokens = f.tokens[k.MicroBatch]
 	}
 	e, ok := f.whole.tensors[k]
-	of := e.view
 	if !ok {
-		v, err = f.joinOnce(k, tokens)
-		of = rowMajor(v.Dims)
+		e, err = f.joinOnce(k, tokens)
 	}
 	if part != nil && err == nil {
-		of, err = part(of)
+		e.view, err = part(e.view)
 	}
-	if e.view = of; ok && err == nil {
+	if err == nil {
 		v, err = e.value()
-	} else if err == nil {
-		v = v.pick(of) // a copy: others may read it too
 	}
 	if err != nil {
 		return Value{}, fmt.Errorf("%s: %w", k, err)
@@ -138,18 +134,21 @@ func (f *Folder) load(k key, part func(view) (view, error)) (v Value, err error)
 }
 
 // joinOnce is join. It keeps what was joined last, because fused experts are asked for one by one.
-func (f *Folder) joinOnce(k key, tokens int) (v Value, err error) {
+func (f *Folder) joinOnce(k key, tokens int) (entry, error) {
 	f.joining.Lock()
 	defer f.joining.Unlock()
-	v, ok := f.joined[k]
-	if !ok {
-		v, err = f.join(k, tokens)
+	if e, ok := f.joined[k]; ok {
+		return e, nil
 	}
+	v, err := f.join(k, tokens)
 	if len(f.joined) > 2 { // gate, up and down
 		clear(f.joined)
 	}
-	f.joined[k] = v
-	return v, err
+	e := entry{view: rowMajor(v.Dims), dtype: v.DType, joined: v.Data}
+	if err == nil {
+		f.joined[k] = e
+	}
+	return e, err
 }
 
 // Repeats lists the micro-batches and calls that the folder has activations of, in order.
@@ -187,19 +186,16 @@ func (f *Folder) keys(class Class) (list []key) {
 }
 
 // Names lists the tensors of a class.
-func (f *Folder) Names(class Class) (names []string) {
-	for _, k := range f.keys(class) {
-		names = append(names, k.String())
-	}
-	return names
-}
+func (f *Folder) Names(class Class) []string { return f.names(class, false) }
 
 // Unread lists the tensors of a class that were never asked for.
-func (f *Folder) Unread(class Class) (names []string) {
+func (f *Folder) Unread(class Class) []string { return f.names(class, true) }
+
+func (f *Folder) names(class Class, unread bool) (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range f.keys(class) {
-		if !f.read[k] {
+		if !unread || !f.read[k] {
 			names = append(names, k.String())
 		}
 	}

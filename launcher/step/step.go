@@ -50,18 +50,18 @@ type Folder struct {
 	Config []byte // config.json
 	Model  *reference.Config
 	Info   Info
+	Ranks  []*Rank // of a parallel run
 
-	whole  *rank       // what the folder itself has, for all ranks
-	ranks  []*rank     // of a parallel run
+	whole  *Rank       // what the folder itself has, for all ranks
 	tokens []int       // per micro-batch
-	groups [][][]*rank // per micro-batch: ranks with the same tokens
+	groups [][][]*Rank // per micro-batch: ranks with the same tokens
 	closes []func() error
 
 	mu       sync.Mutex
 	read     map[key]bool
 	findings []Finding
 	joining  sync.Mutex
-	joined   map[key]Value // what was joined last
+	joined   map[key]entry // what was joined last
 }
 
 // Value is a tensor in memory. Integers and booleans are numbers too.

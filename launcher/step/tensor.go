@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -39,58 +38,47 @@ func rowMajor(dims []int) view {
 	return v
 }
 
-// slice keeps n indices of a dimension, from lo on in steps.
-func (v view) slice(dim, lo, n, step int) view {
+// slice keeps n indices of a dimension, from lo on.
+func (v view) slice(dim, lo, n int) view {
 	v.dims, v.strides = slices.Clone(v.dims), slices.Clone(v.strides)
 	v.offset += lo * v.strides[dim]
 	v.dims[dim] = n
-	v.strides[dim] *= step
 	return v
 }
 
-// span returns the number of elements from the first to the last, or the largest number if it is
-// beyond any file.
+// span returns the number of elements from the first to the last, or the largest number if it, or
+// the number of elements, is beyond any file.
 func (v view) span() int64 {
-	last, count := uint64(0), uint64(1)
+	last, count := 0.0, 1.0
 	for i, n := range v.dims {
-		if n == 0 {
-			return 0
-		}
-		high, step := bits.Mul64(uint64(n-1), uint64(v.strides[i]))
-		above, total := bits.Mul64(count, uint64(n))
-		if last, count = last+step, total; high|above != 0 || (last|step|total)>>44 != 0 {
-			return math.MaxInt64
-		}
+		last += float64(n-1) * float64(v.strides[i])
+		count *= float64(n)
+	}
+	switch {
+	case count == 0:
+		return 0
+	case max(last, count) >= 1<<44:
+		return math.MaxInt64
 	}
 	return int64(last) + 1
 }
 
 // walk calls do for the elements in row-major order, in runs that are next to each other: elements
 // [to, to+n) are at from in the span.
-func (v view) walk(do func(to, from, n int)) {
-	run, at := 1, make([]int, len(v.dims))
-	if d := len(v.dims); d > 0 && v.strides[d-1] == 1 {
-		run = max(v.dims[d-1], 1)
-	}
-	for to := 0; to < product(v.dims); to += run {
-		from := 0
-		for d := range at {
-			from += at[d] * v.strides[d]
-		}
-		do(to, from, run)
-		for d, carry := len(at)-1, run; d >= 0 && carry > 0; d-- {
-			at[d] += carry
-			carry = at[d] / v.dims[d]
-			at[d] %= v.dims[d]
-		}
-	}
-}
+func (v view) walk(do func(to, from, n int)) { v.walkFrom(0, 0, do) }
 
-// pick returns the elements of a view of the value.
-func (v Value) pick(from view) Value {
-	result := Value{reference.Tensor{Dims: from.dims, Data: make([]float64, product(from.dims))}, v.DType}
-	from.walk(func(to, at, n int) { copy(result.Data[to:to+n], v.Data[from.offset+at:]) })
-	return result
+func (v view) walkFrom(to, from int, do func(to, from, n int)) {
+	switch last := len(v.dims) - 1; {
+	case last < 0:
+		do(to, from, 1)
+	case last == 0 && v.strides[0] == 1:
+		do(to, from, v.dims[0])
+	default:
+		rest := view{dims: v.dims[1:], strides: v.strides[1:]}
+		for i := range v.dims[0] {
+			rest.walkFrom(to+i*product(rest.dims), from+i*v.strides[0], do)
+		}
+	}
 }
 
 // flatten makes one dimension of those of batch and sequence. It reports whether there are that
@@ -105,11 +93,12 @@ func (v *Value) flatten(tokens int) bool {
 	return false
 }
 
-// entry is a tensor in a file, or a part of one.
+// entry is a tensor in a file or in memory, or a part of one.
 type entry struct {
 	view
 	file, dtype string
 	read        func(p []byte, off int64) error // bytes from off on of the tensor's storage
+	joined      []float64                       // if it is in memory
 }
 
 // batchFirst exchanges the first two dimensions if they are sequence and batch, as in Megatron.
@@ -125,51 +114,57 @@ func (e entry) batchFirst(names []string) (entry, bool) {
 
 var le = binary.LittleEndian
 
-// decoders read the elements of each type. widths are their bytes.
-var (
-	widths   = map[string]int64{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-	decoders = map[string]func(b []byte) float64{
-		"F64":     func(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) },
-		"F32":     func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) },
-		"BF16":    func(b []byte) float64 { return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16)) },
-		"F16":     func(b []byte) float64 { return float64(safetensors.HalfToFloat(le.Uint16(b))) },
-		"F8_E4M3": func(b []byte) float64 { return float64(format.E4M3.Values()[b[0]]) },
-		"F8_E5M2": func(b []byte) float64 { return float64(format.E5M2.Values()[b[0]]) },
-		"I64":     func(b []byte) float64 { return float64(int64(le.Uint64(b))) },
-		"I32":     func(b []byte) float64 { return float64(int32(le.Uint32(b))) },
-		"I16":     func(b []byte) float64 { return float64(int16(le.Uint16(b))) },
-		"I8":      func(b []byte) float64 { return float64(int8(b[0])) },
-		"U8":      func(b []byte) float64 { return float64(b[0]) },
-		"BOOL":    func(b []byte) float64 { return float64(b[0]) },
-	}
-)
+// formats are the types of elements by their names in safetensors. torch has the names of the type
+// and of its storage in files of torch.save.
+var formats = map[string]struct {
+	width  int64 // in bytes
+	torch  string
+	decode func(b []byte) float64
+}{
+	"F64":     {8, "float64 DoubleStorage", func(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) }},
+	"F32":     {4, "float32 FloatStorage", func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) }},
+	"F16":     {2, "float16 HalfStorage", func(b []byte) float64 { return float64(safetensors.HalfToFloat(le.Uint16(b))) }},
+	"BF16":    {2, "bfloat16 BFloat16Storage", func(b []byte) float64 { return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16)) }},
+	"F8_E4M3": {1, "float8_e4m3fn", func(b []byte) float64 { return float64(format.E4M3.Values()[b[0]]) }},
+	"F8_E5M2": {1, "float8_e5m2", func(b []byte) float64 { return float64(format.E5M2.Values()[b[0]]) }},
+	"I64":     {8, "int64 LongStorage", func(b []byte) float64 { return float64(int64(le.Uint64(b))) }},
+	"I32":     {4, "int32 IntStorage", func(b []byte) float64 { return float64(int32(le.Uint32(b))) }},
+	"I16":     {2, "int16 ShortStorage", func(b []byte) float64 { return float64(int16(le.Uint16(b))) }},
+	"I8":      {1, "int8 CharStorage", func(b []byte) float64 { return float64(int8(b[0])) }},
+	"U8":      {1, "uint8 ByteStorage storage.UntypedStorage", func(b []byte) float64 { return float64(b[0]) }},
+	"BOOL":    {1, "bool BoolStorage", func(b []byte) float64 { return float64(b[0]) }},
+}
 
 // value reads the tensor.
 func (e entry) value() (Value, error) {
-	width, decode := widths[e.dtype], decoders[e.dtype]
-	n, span := product(e.dims), e.span()
-	need, free := 8*int64(n)+span*width, int64(0)
+	of, n, span := formats[e.dtype], product(e.dims), e.span()
+	need, free := 8*int64(n)+span*of.width, int64(0)
 	if need > 1<<26 { // looking takes longer than reading what is smaller
 		free = system.ReadMemory().Available
 	}
 	switch {
-	case decode == nil:
+	case of.decode == nil:
 		return Value{}, fmt.Errorf("%s: a tensor of %s: expected floating point numbers of 8 to 64 bits, or integers", e.file, e.dtype)
 	case span > 1<<44 || n > 1<<40 || free > 0 && need > free:
 		return Value{}, fmt.Errorf("%s: a tensor of %v needs %s of memory, %s are available", e.file, e.dims, system.Bytes(need), system.Bytes(free))
 	}
-	raw := make([]byte, span*width)
-	if err := e.read(raw, int64(e.offset)*width); err != nil {
+	v := Value{reference.Tensor{Dims: e.dims, Data: make([]float64, n)}, e.dtype}
+	if e.joined != nil {
+		e.walk(func(to, from, n int) { copy(v.Data[to:to+n], e.joined[e.offset+from:]) })
+		return v, nil
+	}
+	raw := make([]byte, span*of.width)
+	if err := e.read(raw, int64(e.offset)*of.width); err != nil {
 		return Value{}, fmt.Errorf("%s: %w", e.file, err)
 	}
-	v, most := Value{reference.Tensor{Dims: e.dims, Data: make([]float64, n)}, e.dtype}, e.dtype == "BF16"
+	most := e.dtype == "BF16"
 	e.walk(func(to, from, n int) {
-		dst, src := v.Data[to:to+n], raw[int64(from)*width:]
+		dst, src := v.Data[to:to+n], raw[int64(from)*of.width:]
 		for i := range dst {
 			if most { // of a folder are of this type: no call per element
 				dst[i] = float64(math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16))
 			} else {
-				dst[i] = decode(src[int64(i)*width:])
+				dst[i] = of.decode(src[int64(i)*of.width:])
 			}
 		}
 	})

@@ -30,14 +30,15 @@ type call struct {
 	arguments []any
 }
 
-// unpickler is a stack machine. After an error it goes on with zeros until the error is seen.
+// unpickler is a stack machine. It panics with a refusal where a pickle is damaged or asks for more.
 type unpickler struct {
 	rest  []byte
 	stack []any
 	below [][]any // the stacks below each open mark
 	memo  map[uint64]any
-	err   error
 }
+
+type refusal struct{ error }
 
 // opcodes are those that may be in a pickle.
 var opcodes = map[byte]func(u *unpickler){
@@ -83,33 +84,36 @@ var opcodes = map[byte]func(u *unpickler){
 
 // unpickle returns the object of a pickle. Tuples are []any, lists *[]any, dictionaries
 // map[string]any and integers int64.
-func unpickle(data []byte) (any, error) {
+func unpickle(data []byte) (object any, err error) {
 	u := &unpickler{rest: data, memo: map[uint64]any{}}
-	for u.err == nil {
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case refusal:
+			err = fmt.Errorf("pickle, before byte %d: %w", len(data)-len(u.rest), why.error)
+		default:
+			panic(why)
+		}
+	}()
+	for {
 		op := byte(u.number(1))
 		if op == '.' {
-			return u.top(), u.err
+			return u.top(), nil
 		}
-		if run := opcodes[op]; run != nil {
-			run(u)
-		} else {
-			u.fail("opcode 0x%02x is refused: a file may hold tensors, numbers, strings, dictionaries, lists and tuples", op)
-		}
+		run := opcodes[op]
+		u.require(run != nil, "opcode 0x%02x is refused: a file may hold tensors, numbers, strings, dictionaries, lists and tuples", op)
+		run(u)
 	}
-	return nil, fmt.Errorf("pickle, before byte %d: %w", len(data)-len(u.rest), u.err)
 }
 
-func (u *unpickler) fail(format string, values ...any) {
-	if u.err == nil {
-		u.err = fmt.Errorf(format, values...)
+func (u *unpickler) require(ok bool, format string, values ...any) {
+	if !ok {
+		panic(refusal{fmt.Errorf(format, values...)})
 	}
 }
 
 func (u *unpickler) take(n uint64) []byte {
-	if n > uint64(len(u.rest)) {
-		u.fail("it ends where %d bytes are expected", n)
-		return nil
-	}
+	u.require(n <= uint64(len(u.rest)), "it ends where %d bytes are expected", n)
 	part := u.rest[:n]
 	u.rest = u.rest[n:]
 	return part
@@ -118,9 +122,8 @@ func (u *unpickler) take(n uint64) []byte {
 // number reads a little-endian number of at most 8 bytes.
 func (u *unpickler) number(n uint64) uint64 {
 	var raw [8]byte
-	if copy(raw[:], u.take(n)); n > 8 {
-		u.fail("an integer of %d bytes: expected at most 8", n)
-	}
+	u.require(n <= 8, "an integer of %d bytes: expected at most 8", n)
+	copy(raw[:], u.take(n))
 	return binary.LittleEndian.Uint64(raw[:])
 }
 
@@ -129,10 +132,7 @@ func (u *unpickler) push(value any) { u.stack = append(u.stack, value) }
 // pop removes the last n values.
 func (u *unpickler) pop(n int) []any {
 	at := len(u.stack) - n
-	if at < 0 {
-		u.fail("its stack has fewer than %d values", n)
-		return make([]any, n)
-	}
+	u.require(at >= 0, "its stack has fewer than %d values", n)
 	values := slices.Clone(u.stack[at:])
 	u.stack = u.stack[:at]
 	return values
@@ -147,10 +147,7 @@ func (u *unpickler) top() any {
 // marked removes the values since the last mark, and the mark.
 func (u *unpickler) marked() []any {
 	last := len(u.below) - 1
-	if last < 0 {
-		u.fail("a mark is missing")
-		return nil
-	}
+	u.require(last >= 0, "a mark is missing")
 	values := u.stack
 	u.stack, u.below = u.below[last], u.below[:last]
 	return values
@@ -158,42 +155,43 @@ func (u *unpickler) marked() []any {
 
 // add adds values to the list, or keys and values in turn to the dictionary below them.
 func (u *unpickler) add(values []any) {
-	switch to := u.top().(type) {
-	case *[]any:
-		*to = append(*to, values...)
-	case map[string]any:
-		for i := 0; i+1 < len(values); i += 2 {
-			name, ok := values[i].(string)
-			if to[name] = values[i+1]; !ok {
-				u.fail("a key of a dictionary is no string")
-			}
-		}
-	default:
-		u.fail("values are added to what is no list and no dictionary")
+	if list, ok := u.top().(*[]any); ok {
+		*list = append(*list, values...)
+		return
+	}
+	to, ok := u.top().(map[string]any)
+	for pair := range slices.Chunk(values, 2) {
+		name, isText := pair[0].(string)
+		u.require(ok && isText && len(pair) == 2, "values are added to what is no list, and no dictionary with texts as keys")
+		to[name] = pair[1]
 	}
 }
 
-// globals are the names that a pickle may refer to, without "torch.": of types, of storages by the
-// type of their elements, and of what may be called.
-var globals = map[global]string{
-	"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
-	"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-	"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16", "LongStorage": "I64",
-	"IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8", "BoolStorage": "BOOL", "storage.UntypedStorage": "U8",
-	"collections.OrderedDict": callable, "_utils._rebuild_tensor_v2": callable, "_utils._rebuild_tensor_v3": callable,
-	"_utils._rebuild_parameter": callable, "_utils._rebuild_parameter_with_state": callable,
+// callables are what a pickle may call. It may also refer to the types of formats.
+const callables = "collections.OrderedDict _utils._rebuild_tensor_v2 _utils._rebuild_tensor_v3 _utils._rebuild_parameter _utils._rebuild_parameter_with_state"
+
+// among says whether a list has a name, without "torch.".
+func (name global) among(list string) bool {
+	return slices.Contains(strings.Fields(list), string(name))
 }
 
-const callable = "call"
+// format returns which of formats a type or a storage has, and "" for any other name.
+func (name global) format() string {
+	for dtype, of := range formats {
+		if name.among(of.torch) {
+			return dtype
+		}
+	}
+	return ""
+}
 
 func (u *unpickler) global() {
 	module, rest, _ := bytes.Cut(u.rest, []byte("\n"))
 	name, rest, _ := bytes.Cut(rest, []byte("\n"))
 	full := fmt.Sprintf("%s.%s", module, name)
 	short := global(strings.TrimPrefix(full, "torch."))
-	if globals[short] == "" {
-		u.fail("%.100q is refused: a file may refer to torch's tensors, and to nothing else", full)
-	}
+	allowed := short.format() != "" || short.among(callables)
+	u.require(allowed, "%.100q is refused: a file may refer to torch's tensors, and to nothing else", full)
 	u.push(short)
 	u.rest = rest
 }
@@ -201,9 +199,7 @@ func (u *unpickler) global() {
 // call notes a call instead of making it.
 func (u *unpickler) call(function, arguments any) {
 	name, _ := function.(global)
-	if globals[name] != callable {
-		u.fail("a call of %.100v is refused", function)
-	}
+	u.require(name.among(callables), "a call of %.100v is refused", function)
 	u.push(call{name, tuple(arguments)})
 }
 
@@ -243,16 +239,15 @@ func readTorch(path string) (map[string]any, error) {
 		_, name, _ := strings.Cut(member.Name, "/")
 		members[name] = member
 	}
-	text := members["data.pkl"]
-	if text == nil || text.Method != zip.Store || text.UncompressedSize64 > min(mostPickle, uint64(size)) {
-		return nil, fmt.Errorf("data.pkl is missing, compressed, or has more than %d bytes", mostPickle)
+	var pickle []byte
+	if text := members["data.pkl"]; text == nil || text.UncompressedSize64 > mostPickle {
+		err = fmt.Errorf("data.pkl is missing, or has more than %d bytes", mostPickle)
+	} else if r, open := text.Open(); open != nil {
+		err = open
+	} else {
+		pickle, err = io.ReadAll(io.LimitReader(r, mostPickle))
 	}
-	base, err := text.DataOffset()
 	if err != nil {
-		return nil, err
-	}
-	pickle := make([]byte, text.UncompressedSize64)
-	if _, err := file.ReadAt(pickle, base); err != nil {
 		return nil, err
 	}
 	value, err := unpickle(pickle)
@@ -284,12 +279,12 @@ func locateTensor(path string, size int64, description []any, members map[string
 	}
 	name, _ := from[2].(string)
 	offset, ok := of[1].(int64)
-	e.file, e.dtype, e.offset, e.dims, e.strides = path, globals[kind], int(offset), sizes(of[2]), sizes(of[3])
+	e.file, e.dtype, e.offset, e.dims, e.strides = path, kind.format(), int(offset), sizes(of[2]), sizes(of[3])
 	member := members["data/"+name]
-	if !ok || e.dims == nil || len(e.dims) != len(e.strides) || member == nil || member.Method != zip.Store || widths[e.dtype] == 0 {
+	if !ok || e.dims == nil || len(e.dims) != len(e.strides) || member == nil || member.Method != zip.Store || formats[e.dtype].width == 0 {
 		return e, fmt.Errorf("a tensor's storage %.20q is missing or compressed, or its description is not torch's", name)
 	}
-	if elements := min(int64(member.UncompressedSize64), size) / widths[e.dtype]; offset < 0 || offset > elements || e.span() > elements-offset {
+	if elements := min(int64(member.UncompressedSize64), size) / formats[e.dtype].width; offset < 0 || offset > elements || e.span() > elements-offset {
 		return e, fmt.Errorf("a tensor of %v elements with strides %v from %d on exceeds its storage of %d", e.dims, e.strides, offset, elements)
 	}
 	base, err := member.DataOffset()
