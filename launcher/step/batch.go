@@ -56,8 +56,8 @@ func (f *Folder) tokensOf(r *Rank, micro int) ([]int, error) {
 		r.Number, len(tokens), n)
 }
 
-// tokensInOrder returns positions for a rank of n tokens if placement.json has none: in the order of
-// the coordinate along dp, or else ep, with gaps between ranks.
+// tokensInOrder returns positions for a rank of n tokens if no placement.json has any: in the order
+// of the coordinate along dp, or else ep, with gaps between ranks.
 func (f *Folder) tokensInOrder(r *Rank, micro, n int) (tokens []int) {
 	along := "dp"
 	if len(coordinates(f.Ranks, along)) == 1 {

@@ -119,5 +119,6 @@ func dumpedName(name string) (Class, string) {
 	return Activations, path + port
 }
 
-// debuggerFile is a file of transformers' folder with one tensor: CLASS.PATH_inputs_args_0.safetensors.
+// debuggerFile is the name of a file with one tensor of transformers' debugger, such as
+// CLASS.PATH_inputs_args_0.safetensors.
 var debuggerFile = regexp.MustCompile(`^\w+?(?:\.(.*))?_(input|output)s(?:_args|_kwargs)?(?:_(.*))?\.safetensors$`)

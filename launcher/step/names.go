@@ -81,7 +81,8 @@ var batchNames = map[string]string{
 
 // canonical is key for a tensor of a file: other tools have the batch among activations, and call
 // what a router returns by its place. Its form says what it is, because versions of libraries order
-// it differently: integers are indices, a row of chosen experts has weights, one of all experts logits.
+// it differently: integers are indices, a row of chosen experts has weights, and one of all experts
+// logits.
 func (f *Folder) canonical(class Class, name string, e entry) key {
 	if field := batchNames[name]; field != "" && class == Activations {
 		class = batchClass

@@ -242,8 +242,8 @@ func (f *Folder) readShards(k key, ranks []*Rank) (shards []*shard, terms int, e
 	return shards, len(seen), nil
 }
 
-// placeShards finds where shards begin, and the dimensions of the whole. Along a dimension, all but the
-// last have the same size.
+// placeShards finds where shards begin, and the dimensions of the whole. Along a dimension, all but
+// the last have the same size.
 func placeShards(shards []*shard) []int {
 	dims := make([]int, len(shards[0].Dims))
 	for d := range dims {

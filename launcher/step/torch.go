@@ -30,7 +30,8 @@ type call struct {
 	arguments []any
 }
 
-// unpickler is a stack machine. It panics with a refusal where a pickle is damaged or asks for more.
+// unpickler is a stack machine. It panics with a refusal where a pickle is damaged, or asks for
+// something else.
 type unpickler struct {
 	rest  []byte
 	stack []any
