@@ -133,12 +133,14 @@ func TestDumper(t *testing.T) {
 		add(rank, "param__module.lm_head.weight", nil, weight, bfloats(0, 64))
 		add(rank, "non_intrusive__model.layers.0.mlp.inputs.hidden_states", map[string]any{"step": 4}, tensor(1, 0, []any{1}, []any{1}), bfloats(0, 1))
 		add(rank, "qkv_format", nil, "thd", nil)
+		add(rank, "empty", nil, tensor(4, 0, []any{4, 0}, []any{1, 1}), bfloats(0, 4))
 	}
 	f := files.open(t)
 	expect(t, "[4 1] [0 2 1 3] <nil>", begins(f.Activation("model.layers.0.mlp.input")))
 	expect(t, "[4 1] [1 2 3 4] <nil>", begins(f.Activation("model.layers.0.mlp.grad_output")))
 	expect(t, "[4 1] [2 2 2 2] <nil>", begins(f.Activation("model.layers.1.layer_start__hidden_states")))
 	expect(t, "[8 8] [0 8 16 24 32 40 48 56] <nil>", begins(f.load(f.key(Weights, "lm_head.weight"), nil)))
+	expect(t, "[4 0] [] <nil>", begins(f.Activation("empty")))
 	expect(t, "folder of sglang's dumper [{0 0} {1 0}]", f.Form, f.Repeats())
 	if !says(f, "other steps or ranks too: step 3 of rank 0 is checked") || !says(f, "this file was not read: it has no tensor with a name") {
 		t.Error(f.Findings())

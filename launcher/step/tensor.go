@@ -65,7 +65,11 @@ func (v view) span() int64 {
 
 // walk calls do for the elements in row-major order, in runs that are next to each other: elements
 // [to, to+n) are at from in the span.
-func (v view) walk(do func(to, from, n int)) { v.walkFrom(0, 0, do) }
+func (v view) walk(do func(to, from, n int)) {
+	if product(v.dims) > 0 {
+		v.walkFrom(0, 0, do)
+	}
+}
 
 func (v view) walkFrom(to, from int, do func(to, from, n int)) {
 	switch last := len(v.dims) - 1; {
