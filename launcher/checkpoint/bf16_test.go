@@ -84,17 +84,9 @@ func TestBF16Refused(t *testing.T) {
 	} {
 		checkError(t, w.WriteShard(0, []Piece{p}, nil), want)
 	}
-	var shard bytes.Buffer
-	if err := safetensors.Encode(&shard, []safetensors.Tensor{
-		{Name: "w@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)},
-		{Name: "w@1", DType: safetensors.BF16, Shape: []int{1}, Data: make([]byte, 2)},
-	}, nil); err != nil {
-		t.Fatal(err)
-	}
-	f, err := safetensors.NewFile("shard", bytes.NewReader(shard.Bytes()), int64(shard.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := openShard(t,
+		safetensors.Tensor{Name: "w@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)},
+		safetensors.Tensor{Name: "w@1", DType: safetensors.BF16, Shape: []int{1}, Data: make([]byte, 2)})
 	_, err = index([]*safetensors.File{f}, map[string][]int{"w": {2}})
 	checkError(t, err, "other pieces are")
 }

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"errors"
+	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
 )
 
 // trainerState stands for the state that the trainer saves next to the tensors.
@@ -129,6 +132,30 @@ func checkError(t *testing.T, err error, want ...string) {
 			t.Errorf("error %v, want one that says %q", err, text)
 		}
 	}
+}
+
+// describe returns the manifest's entry of a file with these bytes.
+func describe(name string, data []byte) file {
+	f := file{Name: name, Size: int64(len(data)), CRC32C: []uint32{}}
+	for chunk := range slices.Chunk(data, chunkBytes) {
+		f.CRC32C = append(f.CRC32C, crc32.Checksum(chunk, castagnoli))
+	}
+	return f
+}
+
+// openShard opens a shard of these tensors.
+func openShard(t *testing.T, tensors ...safetensors.Tensor) *safetensors.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shard")
+	if err := safetensors.Write(path, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
 // readFolder returns the contents of a folder's files by name.
