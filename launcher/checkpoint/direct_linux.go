@@ -45,11 +45,7 @@ func (f *diskFile) set(direct bool) bool {
 	}
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err == nil {
-		flags &^= unix.O_DIRECT
-		if direct {
-			flags |= unix.O_DIRECT
-		}
-		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags)
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags^unix.O_DIRECT)
 	}
 	if err != nil {
 		f.refused = true

@@ -77,6 +77,23 @@ func writeShards(t *testing.T, dir string, step int64, ranks int) *Writer {
 	return w
 }
 
+// saveOn is save on another disk, with one rank after the other.
+func saveOn(t *testing.T, fs Files, dir string, step int64, ranks int) {
+	t.Helper()
+	w, err := NewWriter(fs, dir, step, ranks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank := range ranks {
+		if err := w.WriteShard(rank, share(testState(step), rank, ranks), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(stateAt(step), testConfig); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // save writes a complete checkpoint of testState and returns its folder.
 func save(t *testing.T, dir string, step int64, ranks int) string {
 	t.Helper()
@@ -84,6 +101,29 @@ func save(t *testing.T, dir string, step int64, ranks int) string {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, stepName(step))
+}
+
+// commitShards writes a checkpoint of these pieces by rank and opens it.
+func commitShards(t *testing.T, ranks ...[]Piece) *Reader {
+	t.Helper()
+	w, err := NewWriter(Disk{}, t.TempDir(), 1, len(ranks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, pieces := range ranks {
+		if err := w.WriteShard(rank, pieces, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(w.final)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
 }
 
 func stateAt(step int64) trainerState {

@@ -52,13 +52,12 @@ func Open(path string, checks ...func(*Reader) error) (*Reader, error) {
 // isRun reports whether path should be treated as a run's folder, not as a checkpoint's.
 func isRun(path string) (bool, error) {
 	stat, err := os.Stat(path)
-	if err != nil {
-		if errors.Is(err, os.ErrPermission) {
-			return false, fmt.Errorf("%w: make it readable for this user", err)
-		}
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return false, fmt.Errorf("%w: make it readable for this user", err)
+	case err != nil:
 		return false, fmt.Errorf("%w: give the folder of a checkpoint or of a run", err)
-	}
-	if !stat.IsDir() {
+	case !stat.IsDir():
 		return false, fmt.Errorf("%s is a file: give the folder of a checkpoint or of a run", path)
 	}
 	if _, ok := parseStep(filepath.Base(path)); ok {
