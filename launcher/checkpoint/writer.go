@@ -86,7 +86,7 @@ type receipt struct {
 func (w *Writer) WriteShard(rank int, pieces []Piece, sums Sums) (err error) {
 	defer w.explain(&err, ", rank %d of %d", rank, w.ranks)
 	if rank < 0 || rank >= w.ranks {
-		return errors.New("there is no such rank")
+		return fmt.Errorf("expected a rank from 0 to %d", w.ranks-1)
 	}
 	r := receipt{Tensors: map[string][]int{}}
 	var tensors []safetensors.Tensor

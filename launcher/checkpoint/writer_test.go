@@ -69,30 +69,6 @@ func TestSameStateGivesSameBytes(t *testing.T) {
 	}
 }
 
-// Ranks in processes of their own share the folder, not the writer.
-func TestJoin(t *testing.T) {
-	dir := t.TempDir()
-	_, err := Join(Disk{}, dir, 5, 2)
-	checkError(t, err, "no rank has started it")
-	leader, err := NewWriter(Disk{}, dir, 5, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for rank := range 2 {
-		w, err := Join(Disk{}, dir, 5, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.WriteShard(rank, share(testState(5), rank, 2), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := leader.Commit(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	checkLoads(t, dir, 5)
-}
-
 func TestSameStepReplaces(t *testing.T) {
 	dir := t.TempDir()
 	save(t, dir, 3, 4)
@@ -145,6 +121,8 @@ func TestWriterRefuses(t *testing.T) {
 		_, err := NewWriter(Disk{}, t.TempDir(), c.step, c.ranks)
 		checkError(t, err, "expected a step from 0")
 	}
+	_, err := Join(Disk{}, t.TempDir(), 5, 2)
+	checkError(t, err, "no rank has started it")
 }
 
 func TestWriteShardTwice(t *testing.T) {
@@ -182,16 +160,4 @@ func TestCommitRefuses(t *testing.T) {
 	if left := names(t, dir); len(left) != 0 {
 		t.Errorf("Abort left %q", left)
 	}
-}
-
-func TestAbortAfterCommitKeepsTheCheckpoint(t *testing.T) {
-	dir := t.TempDir()
-	w := writeShards(t, dir, 2, 1)
-	if err := w.Commit(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Abort(); err != nil {
-		t.Fatal(err)
-	}
-	checkLoads(t, dir, 2)
 }
