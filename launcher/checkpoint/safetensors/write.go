@@ -85,8 +85,8 @@ func Write(path string, tensors []Tensor, metadata map[string]string) error {
 	return system.SyncFolder(os.Open(filepath.Dir(path)))
 }
 
-// Layout is a file to write: tensors by descending dtype rank, then by name; metadata keys sorted, a
-// nil map left out.
+// Layout is a file to write: tensors by descending dtype rank, then by name; metadata keys sorted,
+// a nil map left out.
 type Layout struct {
 	header  []byte // with its length
 	tensors []placed
