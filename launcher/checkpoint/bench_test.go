@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"errors"
-	"os"
 	"sync"
 	"testing"
 )
@@ -37,23 +36,9 @@ func benchmarkSave(b *testing.B, dir string, ranks [4][]Piece) {
 	}
 }
 
-// openUnverified is Open without the checksums.
-func openUnverified(path string) (*Reader, error) {
-	root, err := os.OpenRoot(path)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	r := &Reader{path: path}
-	if err := r.open(root); err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, r.parse()
-}
-
 // benchmarkLoad opens a checkpoint and lets every rank read its part, from the page cache or from
 // the disk.
-func benchmarkLoad(b *testing.B, path string, ranks [4][]Piece, cold bool, open func(string) (*Reader, error)) {
+func benchmarkLoad(b *testing.B, path string, ranks [4][]Piece, cold bool) {
 	b.SetBytes(benchmarkBytes)
 	for b.Loop() {
 		if cold {
@@ -61,7 +46,7 @@ func benchmarkLoad(b *testing.B, path string, ranks [4][]Piece, cold bool, open 
 			dropCache(b, path)
 			b.StartTimer()
 		}
-		r, err := open(path)
+		r, err := Open(path)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -82,7 +67,7 @@ func benchmarkLoad(b *testing.B, path string, ranks [4][]Piece, cold bool, open 
 }
 
 // Snapshot copies the state; Save is write, checksum, sync and rename, of the state in place or of
-// its copy; Load opens and reads, with and without verifying.
+// its copy; Load opens, verifies and reads.
 func BenchmarkCheckpoint(b *testing.B) {
 	live, dir := benchmarkPieces(), b.TempDir()
 	var room [4][]Piece
@@ -114,10 +99,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, cold := range map[string]bool{"Load/Cached/": false, "Load/Disk/": true} {
-		b.Run(name+"Unverified", func(b *testing.B) { benchmarkLoad(b, path, live, cold, openUnverified) })
-		b.Run(name+"Verified", func(b *testing.B) {
-			benchmarkLoad(b, path, live, cold, func(path string) (*Reader, error) { return Open(path) })
-		})
+	for name, cold := range map[string]bool{"Load/Cached": false, "Load/Disk": true} {
+		b.Run(name, func(b *testing.B) { benchmarkLoad(b, path, live, cold) })
 	}
 }

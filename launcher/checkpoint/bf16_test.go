@@ -2,8 +2,6 @@ package checkpoint
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
@@ -16,29 +14,6 @@ func bf16Tensor(n int) []byte {
 		data[2*i], data[2*i+1] = byte(i), 0x40+byte(i>>8)
 	}
 	return data
-}
-
-// commitShards writes a checkpoint of these pieces by rank and opens it.
-func commitShards(t *testing.T, ranks ...[]Piece) *Reader {
-	t.Helper()
-	w, err := NewWriter(Disk{}, t.TempDir(), 1, len(ranks))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for rank, pieces := range ranks {
-		if err := w.WriteShard(rank, pieces, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Commit(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(w.final)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	return r
 }
 
 // Every range of a BF16 tensor, of pieces of odd lengths, next to an FP32 tensor of the same
@@ -84,46 +59,9 @@ func TestBF16Refused(t *testing.T) {
 	} {
 		checkError(t, w.WriteShard(0, []Piece{p}, nil), want)
 	}
-	var shard bytes.Buffer
-	if err := safetensors.Encode(&shard, []safetensors.Tensor{
-		{Name: "w@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)},
-		{Name: "w@1", DType: safetensors.BF16, Shape: []int{1}, Data: make([]byte, 2)},
-	}, nil); err != nil {
-		t.Fatal(err)
-	}
-	f, err := safetensors.NewFile("shard", bytes.NewReader(shard.Bytes()), int64(shard.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := openShard(t,
+		safetensors.Tensor{Name: "w@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)},
+		safetensors.Tensor{Name: "w@1", DType: safetensors.BF16, Shape: []int{1}, Data: make([]byte, 2)})
 	_, err = index([]*safetensors.File{f}, map[string][]int{"w": {2}})
 	checkError(t, err, "other pieces are")
-}
-
-// A copy in Room gives the shard that any other memory gives, whatever the lengths of its BF16
-// pieces.
-func TestRoomOfBF16(t *testing.T) {
-	live := []Piece{
-		{Name: "momentum/a", Shape: []int{7}, BF16: bf16Tensor(7)},
-		{Name: "master/a", Shape: []int{7}, Data: []float32{1, 2, 3, 4, 5, 6, 7}},
-		{Name: "momentum/b", Shape: []int{2}, BF16: bf16Tensor(2)},
-		{Name: "router_bias/a", Shape: []int{1}, Data: []float32{8}},
-		{Name: "momentum/none", Shape: []int{3}, BF16: []byte{}},
-	}
-	room := Room(live)
-	for i, p := range live {
-		if copy(room[i].Bytes(), p.Bytes()); room[i].Len() != p.Len() {
-			t.Fatalf("room for %s is %d elements, want %d", p.Name, room[i].Len(), p.Len())
-		}
-	}
-	var shards [2][]byte
-	for i, pieces := range [][]Piece{live, room} {
-		r := commitShards(t, pieces)
-		var err error
-		if shards[i], err = os.ReadFile(filepath.Join(r.Path(), shardName(0, 1))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !bytes.Equal(shards[0], shards[1]) {
-		t.Error("the shards differ")
-	}
 }

@@ -20,7 +20,6 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -67,15 +66,9 @@ func (p Piece) dtype() string {
 	return safetensors.F32
 }
 
-// sizeOf returns the bytes per element of a type that a checkpoint supports.
-func sizeOf(dtype string) (size int64, ok bool) {
-	switch dtype {
-	case safetensors.F32:
-		return floatSize, true
-	case safetensors.BF16:
-		return bf16Size, true
-	}
-	return 0, false
+// sizeOf returns the bytes per element of a type that a checkpoint supports, and 0 for others.
+func sizeOf(dtype string) int64 {
+	return map[string]int64{safetensors.F32: floatSize, safetensors.BF16: bf16Size}[dtype]
 }
 
 // check returns an error unless the piece is a range of a valid tensor.
@@ -115,12 +108,6 @@ func parseKey(key string) (name string, offset int64, err error) {
 
 // elements returns the product of the dimensions.
 func elements(shape []int) (int64, error) {
-	total := int64(1)
-	for _, d := range shape {
-		if d < 0 || d > 0 && total > math.MaxInt64/4/int64(d) {
-			return 0, fmt.Errorf("shape %v is negative or has too many elements", shape)
-		}
-		total *= int64(d)
-	}
-	return total, nil
+	size, err := safetensors.ByteSize(safetensors.F32, shape)
+	return size / floatSize, err
 }

@@ -3,7 +3,6 @@ package checkpoint
 // Copies of ranks' parts, for folders that not every rank can write to.
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,14 +23,8 @@ func (w *Writer) Part(rank int) (receipt []byte, shard *os.File, err error) {
 
 // Accept writes a rank's part, which Part has returned on the rank's host, and checks that it is
 // complete.
-func (w *Writer) Accept(rank int, receiptText []byte, shard io.Reader) error {
-	if err := w.accept(rank, receiptText, shard); err != nil {
-		return fmt.Errorf("checkpoint of step %d, copy of rank %d's part: %w", w.step, rank, err)
-	}
-	return nil
-}
-
-func (w *Writer) accept(rank int, receiptText []byte, shard io.Reader) error {
+func (w *Writer) Accept(rank int, receiptText []byte, shard io.Reader) (err error) {
+	defer w.explain(&err, ", copy of rank %d's part", rank)
 	var r receipt
 	if err := json.Unmarshal(receiptText, &r); err != nil {
 		return err
@@ -47,8 +40,5 @@ func (w *Writer) accept(rank int, receiptText []byte, shard io.Reader) error {
 	if r.Shard.Name != name || got.Size != r.Shard.Size || !slices.Equal(got.CRC32C, r.Shard.CRC32C) {
 		return fmt.Errorf("%s has arrived damaged: %d bytes arrived, %d were sent", name, got.Size, r.Shard.Size)
 	}
-	return create(w.files, filepath.Join(w.temp, receiptName(rank, w.ranks)), func(out Output) error {
-		_, err := io.Copy(out, bytes.NewReader(receiptText))
-		return err
-	})
+	return w.writeReceipt(rank, receiptText)
 }

@@ -145,15 +145,7 @@ func TestIndexRefuses(t *testing.T) {
 		{safetensors.Tensor{Name: "w@2", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "inside shape [2]"},
 		{safetensors.Tensor{Name: "w@9223372036854775807", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "inside shape [2]"},
 	} {
-		var shard bytes.Buffer
-		if err := safetensors.Encode(&shard, []safetensors.Tensor{c.tensor}, nil); err != nil {
-			t.Fatal(err)
-		}
-		f, err := safetensors.NewFile("shard", bytes.NewReader(shard.Bytes()), int64(shard.Len()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = index([]*safetensors.File{f}, map[string][]int{"w": {2}})
+		_, err := index([]*safetensors.File{openShard(t, c.tensor)}, map[string][]int{"w": {2}})
 		checkError(t, err, c.want, shardName(0, 1))
 	}
 }
@@ -201,7 +193,7 @@ func sameFile(a, b file) bool {
 func FuzzNames(f *testing.F) {
 	for _, seed := range []string{
 		"master/model.layers.0.w@0", "at@7@12", "@0", "w@-1", "w@", "w@007", "w@9223372036854775808", "",
-		"step-00000300", "step-00000300.replaced", "step-300", "step-+0000001", "step-100000000", ".step-00000300.tmp", ".step-00000300.replaced.tmp",
+		"step-00000300", "step-00000300.replaced", "step-300", "step-+0000001", "step-100000000", ".step-00000300.tmp", ".step-00000300.replaced.tmp", "step-00000300.bad-2", "step-00000300.replaced.bad",
 	} {
 		f.Add(seed)
 	}
@@ -215,8 +207,8 @@ func FuzzNames(f *testing.F) {
 		if step, ok := parseStep(name); ok && name != stepName(step) && name != stepName(step)+replacedSuffix {
 			t.Errorf("%q is taken for step %d", name, step)
 		}
-		if step, ok := parseHidden(name, tempSuffix); ok && name != hiddenName(step, tempSuffix) {
-			t.Errorf("%q is taken for what a writer of step %d has left", name, step)
+		if d, ok := parseName(name); ok && (d.suffix == tempSuffix || d.suffix == prunedSuffix) && name != hiddenName(d.step, d.suffix) {
+			t.Errorf("%q is taken for what a writer of step %d has left", name, d.step)
 		}
 	})
 }

@@ -45,11 +45,7 @@ func (f *diskFile) set(direct bool) bool {
 	}
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err == nil {
-		flags &^= unix.O_DIRECT
-		if direct {
-			flags |= unix.O_DIRECT
-		}
-		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags)
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags^unix.O_DIRECT)
 	}
 	if err != nil {
 		f.refused = true
@@ -62,23 +58,4 @@ func (f *diskFile) set(direct bool) bool {
 // Reserve implements [Output]. A file system that cannot do so reserves nothing.
 func (f *diskFile) Reserve(size int64) {
 	unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, f.at, max(1, size-f.at))
-}
-
-// freed returns the bytes that deleting a file gives back to its disk: none if it has other names
-// or is open elsewhere, where the kernel refuses a lease.
-func freed(path string) int64 {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0
-	}
-	defer f.Close() // ends the lease
-	var s unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &s); err != nil || s.Nlink > 1 {
-		return 0
-	}
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); errors.Is(err, unix.EAGAIN) {
-		return 0
-	}
-	const unit = 512 // of Blocks
-	return s.Blocks * unit
 }

@@ -110,15 +110,6 @@ func (c *chunker) pass(p []byte) error {
 	return err
 }
 
-// describe returns the manifest's entry of a file with these bytes.
-func describe(name string, data []byte) file {
-	f := file{Name: name, Size: int64(len(data)), CRC32C: []uint32{}}
-	for ; len(data) > 0; data = data[min(chunkBytes, len(data)):] {
-		f.CRC32C = append(f.CRC32C, crc32.Checksum(data[:min(chunkBytes, len(data))], castagnoli))
-	}
-	return f
-}
-
 // create creates a file with the content that write writes, and syncs it. The file must not exist;
 // after an error it does not exist either.
 func create(fs Files, path string, write func(Output) error) error {
@@ -151,13 +142,18 @@ func writeFile(fs Files, dir, name string, write func(*chunker) error) (file, er
 
 // writeSmall is writeFile for bytes in memory.
 func writeSmall(fs Files, dir, name string, data []byte) (file, error) {
-	err := create(fs, filepath.Join(dir, name), func(out Output) error {
-		if _, err := out.Write(data); err != nil {
-			return err
-		}
-		return out.Sync()
+	return writeFile(fs, dir, name, func(out *chunker) error {
+		_, err := out.Write(data)
+		return err
 	})
-	return describe(name, data), err
+}
+
+// moveOver renames a folder to a name that the remains of another one may have.
+func moveOver(fs Files, from, to string) error {
+	if err := removeAll(fs, to); err != nil {
+		return err
+	}
+	return fs.Rename(from, to)
 }
 
 // publish moves the finished folder temp to final, in the same parent. If there is a folder of that
@@ -166,10 +162,7 @@ func writeSmall(fs Files, dir, name string, data []byte) (file, error) {
 func publish(fs Files, temp, final string) error {
 	replaced := final + replacedSuffix
 	if _, err := os.Lstat(final); err == nil {
-		if err := removeAll(fs, replaced); err != nil {
-			return err
-		}
-		if err := fs.Rename(final, replaced); err != nil {
+		if err := moveOver(fs, final, replaced); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Aside is a damaged checkpoint that was renamed.
@@ -27,13 +26,14 @@ func (a Aside) String() string {
 // end the search, because the state may be intact.
 func openRun(dir string, checks []func(*Reader) error) (*Reader, error) {
 	var aside []Aside
+	none := fmt.Errorf("not a spmoe checkpoint, nor a run that has one: %s: %w", dir, ErrNone)
 	for {
 		steps, err := list(dir)
 		if err != nil {
 			return nil, err
 		}
 		if len(steps) == 0 {
-			return nil, noCheckpoint(dir, aside)
+			return nil, none
 		}
 		path := filepath.Join(dir, steps[0].name)
 		r, err := openStep(path, true, checks)
@@ -54,17 +54,9 @@ func openRun(dir string, checks []func(*Reader) error) (*Reader, error) {
 			return nil, fmt.Errorf("%w; to continue from the previous checkpoint, it must be set aside: %w", err, renamed)
 		default:
 			aside = append(aside, Aside{path, now, err})
+			none = fmt.Errorf("%w; %v", none, aside[len(aside)-1])
 		}
 	}
-}
-
-// noCheckpoint returns the error of a run without an intact checkpoint.
-func noCheckpoint(dir string, aside []Aside) error {
-	var reasons strings.Builder
-	for _, a := range aside {
-		fmt.Fprintf(&reasons, "; %v", a)
-	}
-	return fmt.Errorf("not a spmoe checkpoint, nor a run that has one: %s: %w%s", dir, ErrNone, reasons.String())
 }
 
 // setAside renames a damaged checkpoint to the first free name that readers and writers ignore.

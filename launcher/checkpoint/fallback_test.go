@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/system"
 )
 
 // damage flips a bit of a shard.
@@ -111,12 +113,7 @@ func TestPruneSparesWhatIsInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock, err := os.Open(filepath.Join(r.Path(), manifestName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if !inUse(lock.Name()) {
+	if !system.Locked(filepath.Join(r.Path(), manifestName)) {
 		if runtime.GOOS != "linux" {
 			t.Skip("this system has no file locks")
 		}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"spmoe/launcher/system"
 )
 
 // Files is the file system that checkpoints are written to. [Disk] is the real one.
@@ -55,13 +57,7 @@ func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
 func (Disk) Remove(path string) error { return os.Remove(path) }
 
 // SyncDir implements [Files].
-func (Disk) SyncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
+func (Disk) SyncDir(path string) error { return system.SyncFolder(os.Open(path)) }
 
 // removeAll deletes a file, or a folder with its content. A missing path is not an error.
 func removeAll(fs Files, path string) error {
@@ -84,21 +80,4 @@ func removeAll(fs Files, path string) error {
 		}
 	}
 	return fs.Remove(path)
-}
-
-// makeDir creates a folder and its missing parents.
-func makeDir(fs Files, path string) error {
-	if stat, err := os.Stat(path); err == nil && stat.IsDir() {
-		return nil
-	}
-	parent := filepath.Dir(path)
-	if parent != path {
-		if err := makeDir(fs, parent); err != nil {
-			return err
-		}
-	}
-	if err := fs.Mkdir(path); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	return fs.SyncDir(parent)
 }

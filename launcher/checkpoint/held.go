@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 
@@ -67,11 +66,5 @@ func (h Held) Remove(path string) error {
 
 // SyncDir implements [Files].
 func (h Held) SyncDir(path string) error {
-	return h.do(path, func(run *os.Root, name string) error {
-		dir, err := run.Open(name)
-		if err != nil {
-			return err
-		}
-		return errors.Join(dir.Sync(), dir.Close())
-	})
+	return h.do(path, func(run *os.Root, name string) error { return system.SyncFolder(run.Open(name)) })
 }

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"errors"
+	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
 )
 
 // trainerState stands for the state that the trainer saves next to the tensors.
@@ -74,6 +77,23 @@ func writeShards(t *testing.T, dir string, step int64, ranks int) *Writer {
 	return w
 }
 
+// saveOn is save on another disk, with one rank after the other.
+func saveOn(t *testing.T, fs Files, dir string, step int64, ranks int) {
+	t.Helper()
+	w, err := NewWriter(fs, dir, step, ranks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank := range ranks {
+		if err := w.WriteShard(rank, share(testState(step), rank, ranks), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(stateAt(step), testConfig); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // save writes a complete checkpoint of testState and returns its folder.
 func save(t *testing.T, dir string, step int64, ranks int) string {
 	t.Helper()
@@ -81,6 +101,29 @@ func save(t *testing.T, dir string, step int64, ranks int) string {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, stepName(step))
+}
+
+// commitShards writes a checkpoint of these pieces by rank and opens it.
+func commitShards(t *testing.T, ranks ...[]Piece) *Reader {
+	t.Helper()
+	w, err := NewWriter(Disk{}, t.TempDir(), 1, len(ranks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, pieces := range ranks {
+		if err := w.WriteShard(rank, pieces, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(w.final)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
 }
 
 func stateAt(step int64) trainerState {
@@ -129,6 +172,30 @@ func checkError(t *testing.T, err error, want ...string) {
 			t.Errorf("error %v, want one that says %q", err, text)
 		}
 	}
+}
+
+// describe returns the manifest's entry of a file with these bytes.
+func describe(name string, data []byte) file {
+	f := file{Name: name, Size: int64(len(data)), CRC32C: []uint32{}}
+	for chunk := range slices.Chunk(data, chunkBytes) {
+		f.CRC32C = append(f.CRC32C, crc32.Checksum(chunk, castagnoli))
+	}
+	return f
+}
+
+// openShard opens a shard of these tensors.
+func openShard(t *testing.T, tensors ...safetensors.Tensor) *safetensors.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shard")
+	if err := safetensors.Write(path, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
 // readFolder returns the contents of a folder's files by name.

@@ -24,22 +24,9 @@ type Entry struct {
 	Ranks int       // that wrote it; 0 if unknown
 	Run   string    // id of the run that wrote it; empty if unknown
 
-	unfinished, aside bool
-	err               error
-}
-
-// State returns whether the checkpoint can be used: complete, unfinished, or damaged. It judges by
-// names and by the presence and size of files, not by their content.
-func (e Entry) State() string {
-	switch {
-	case e.unfinished:
-		return "unfinished"
-	case e.aside:
-		return "damaged: set aside"
-	case e.err != nil:
-		return fmt.Sprintf("damaged: %v", e.err)
-	}
-	return "complete"
+	// State is complete, unfinished, or damaged with a reason. It is judged by names and by the
+	// presence and size of files, not by their content.
+	State string
 }
 
 // List returns the checkpoint folders in the run folder dir, by step.
@@ -50,11 +37,11 @@ func List(dir string) ([]Entry, error) {
 	}
 	var all []Entry
 	for _, f := range folders {
-		e, ok := parseEntry(f.Name())
+		d, ok := parseName(f.Name())
 		if !ok || !f.IsDir() {
 			continue
 		}
-		if err := e.inspect(filepath.Join(dir, e.Name)); err == nil {
+		if e, err := inspect(filepath.Join(dir, d.name), d); err == nil {
 			all = append(all, e)
 		} else if !errors.Is(err, os.ErrNotExist) { // a running job renames and deletes folders
 			return nil, err
@@ -72,72 +59,50 @@ func Several(dir string) string {
 	if err != nil {
 		return ""
 	}
-	var runs []string // in the order of their first checkpoints
-	names := map[string][]string{}
+	var runs, texts []string // in the order of their first checkpoints
 	for _, e := range entries {
-		if e.Run == "" || e.State() != "complete" {
+		if e.Run == "" || e.State != "complete" {
 			continue
 		}
-		if names[e.Run] == nil {
-			runs = append(runs, e.Run)
+		if i := slices.Index(runs, e.Run); i >= 0 {
+			texts[i] += ", " + e.Name
+		} else {
+			runs, texts = append(runs, e.Run), append(texts, fmt.Sprintf("run %s: %s", e.Run, e.Name))
 		}
-		names[e.Run] = append(names[e.Run], e.Name)
 	}
 	if len(runs) < 2 {
 		return ""
 	}
-	var all []string
-	for _, run := range runs {
-		all = append(all, fmt.Sprintf("run %s: %s", run, strings.Join(names[run], ", ")))
-	}
-	return strings.Join(all, "; ")
+	return strings.Join(texts, "; ")
 }
 
-// parseEntry returns the entry for the name of a folder.
-func parseEntry(name string) (e Entry, ok bool) {
-	e.Name = name
-	for _, suffix := range []string{tempSuffix, prunedSuffix} {
-		if e.Step, ok = parseHidden(name, suffix); ok {
-			e.unfinished = suffix == tempSuffix
-			return e, true
-		}
-	}
-	var number string
-	name, number, e.aside = strings.Cut(name, badSuffix)
-	e.Step, ok = parseStep(name)
-	return e, ok && (number == "" || number[0] == '-')
-}
-
-// inspect adds the information in the folder itself.
-func (e *Entry) inspect(path string) error {
+// inspect returns the entry of a folder.
+func inspect(path string, d stepDir) (Entry, error) {
+	e := Entry{Name: d.name, Step: d.step, State: "complete"}
 	stat, err := os.Stat(path)
 	if err != nil {
-		return err
+		return e, err
 	}
 	e.Time = stat.ModTime()
-	files, err := system.ReadDir(path)
-	if err != nil {
-		return err
+	if e.Bytes, err = bytesIn(path); err != nil {
+		return e, err
 	}
-	for _, f := range files {
-		if info, err := f.Info(); err == nil {
-			e.Bytes += info.Size()
-		}
+	m, err := complete(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return e, err
 	}
-	root, err := system.OpenRoot(path)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	m, err := readManifest(root)
 	if err == nil {
 		e.Ranks, e.Run = m.Ranks, m.Run
-		if !e.aside && !e.unfinished {
-			err = m.checkName(path)
-		}
 	}
-	e.err = err
-	return nil
+	switch {
+	case d.suffix == tempSuffix:
+		e.State = "unfinished"
+	case d.suffix == badSuffix:
+		e.State = "damaged: set aside"
+	case err != nil:
+		e.State = fmt.Sprintf("damaged: %v", err)
+	}
+	return e, nil
 }
 
 // Steps returns the paths of all checkpoints of a run folder, oldest first, complete or not. If

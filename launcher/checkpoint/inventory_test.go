@@ -43,8 +43,8 @@ func TestList(t *testing.T) {
 	}
 	for i, w := range want {
 		e := entries[i]
-		if e.Name != w.name || e.Step != w.step || e.Ranks != w.ranks || e.State() != w.state || e.Time.IsZero() || (e.Bytes == 0) != (w.step == 40) {
-			t.Errorf("%+v in state %q, want %+v", e, e.State(), w)
+		if e.Name != w.name || e.Step != w.step || e.Ranks != w.ranks || e.State != w.state || e.Time.IsZero() || (e.Bytes == 0) != (w.step == 40) {
+			t.Errorf("%+v in state %q, want %+v", e, e.State, w)
 		}
 	}
 	if _, err := List(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {

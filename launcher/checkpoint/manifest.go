@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // formatVersion is incremented when older readers would misinterpret the format or refuse it as
@@ -152,26 +153,33 @@ func (m *manifest) files() []file {
 	return all
 }
 
-// size returns their total bytes.
-func (m *manifest) size() (total int64) {
-	for _, f := range m.files() {
-		total += f.Size
+// openManifest opens the manifest of the checkpoint in root.
+func openManifest(root *os.Root) (*os.File, error) {
+	f, err := openRegular(root, manifestName)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, damagef("not complete: it has no %s", manifestName)
 	}
-	return total
+	return f, err
 }
 
-// readManifest reads the manifest of the checkpoint in root and checks that every file exists in
-// its full size.
-func readManifest(root *os.Root) (*manifest, error) {
-	data, err := readSmall(root, manifestName, maxManifest)
+// readManifest reads the manifest of the checkpoint in root and checks that it is of the step in
+// the folder's name, and that every file exists in its full size.
+func readManifest(root *os.Root, from *os.File) (*manifest, error) {
+	data, err := io.ReadAll(io.LimitReader(from, maxManifest+1))
 	if err != nil {
-		return nil, err
+		return nil, unreadable(err)
+	}
+	if len(data) > maxManifest {
+		return nil, damagef("%s: expected a regular file of at most %d bytes", manifestName, maxManifest)
 	}
 	m, err := parseManifest(data)
 	if errors.Is(err, errVersion) {
 		return nil, fmt.Errorf("%s: %w", manifestName, err)
 	} else if err != nil {
 		return nil, damagef("%s: %w", manifestName, err)
+	}
+	if step, ok := parseStep(filepath.Base(root.Name())); ok && step != m.Step {
+		return nil, damagef("%s is of step %d: the folder has been renamed", manifestName, m.Step)
 	}
 	for _, f := range m.files() {
 		stat, err := root.Lstat(f.Name)
@@ -187,24 +195,4 @@ func readManifest(root *os.Root) (*manifest, error) {
 		}
 	}
 	return m, nil
-}
-
-// readSmall reads a whole regular file of at most limit bytes.
-func readSmall(root *os.Root, name string, limit int64) ([]byte, error) {
-	f, err := openRegular(root, name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, damagef("not complete: it has no %s", name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	stat, err := f.Stat()
-	if err == nil && stat.Size() > limit {
-		err = damagef("%s: expected a regular file of at most %d bytes", name, limit)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, stat.Size()))
-	return data, errors.Join(unreadable(err), f.Close())
 }

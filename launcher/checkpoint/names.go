@@ -29,20 +29,42 @@ func stepName(step int64) string { return fmt.Sprintf("step-%08d", step) }
 // hiddenName is a name that readers ignore.
 func hiddenName(step int64, suffix string) string { return "." + stepName(step) + suffix }
 
-// parseStep returns the step of a checkpoint folder, and whether name is the name of one.
-func parseStep(name string) (step int64, ok bool) {
-	name = strings.TrimSuffix(name, replacedSuffix)
-	digits, _ := strings.CutPrefix(name, "step-")
-	step, err := strconv.ParseInt(digits, 10, 64)
-	return step, err == nil && step >= 0 && name == stepName(step)
+// stepDir is a folder with the name of a checkpoint, or of what was or was to become one.
+type stepDir struct {
+	name   string
+	step   int64
+	suffix string // one of those above, or none
 }
 
-// parseHidden is the inverse of hiddenName for one suffix.
-func parseHidden(name, suffix string) (step int64, ok bool) {
+// parseName returns the folder with a name, and whether it is the name of one.
+func parseName(name string) (d stepDir, ok bool) {
 	visible, hidden := strings.CutPrefix(name, ".")
-	visible, suffixed := strings.CutSuffix(visible, suffix)
-	step, ok = parseStep(visible)
-	return step, ok && hidden && suffixed && name == hiddenName(step, suffix)
+	digits, _ := strings.CutPrefix(visible, "step-")
+	suffix := ""
+	if dot := strings.IndexByte(digits, '.'); dot >= 0 {
+		digits, suffix = digits[:dot], digits[dot:]
+	}
+	step, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || step < 0 || visible != stepName(step)+suffix {
+		return d, false
+	}
+	switch bad, _, _ := strings.Cut(strings.TrimPrefix(suffix, replacedSuffix), "-"); {
+	case suffix == "", suffix == replacedSuffix:
+		ok = !hidden
+	case suffix == tempSuffix, suffix == prunedSuffix:
+		ok = hidden
+	case bad == badSuffix:
+		ok = !hidden
+		suffix = badSuffix
+	}
+	return stepDir{name, step, suffix}, ok
+}
+
+// parseStep returns the step of a checkpoint folder that readers know, and whether name is the name
+// of one.
+func parseStep(name string) (step int64, ok bool) {
+	d, ok := parseName(name)
+	return d.step, ok && (d.suffix == "" || d.suffix == replacedSuffix)
 }
 
 func shardName(rank, ranks int) string {

@@ -23,18 +23,7 @@ func TestPowerCut(t *testing.T) {
 	moments := []moment{{0, 150, 150}}
 	for _, step := range []int64{200, 300, 300} {
 		moments = append(moments, moment{len(r.ops), step, moments[len(moments)-1].commit})
-		w, err := NewWriter(r, dir, step, 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rank := range 4 {
-			if err := w.WriteShard(rank, share(testState(step), rank, 4), nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Commit(stateAt(step), testConfig); err != nil {
-			t.Fatal(err)
-		}
+		saveOn(t, r, dir, step, 4)
 		moments = append(moments, moment{len(r.ops), step, step})
 		if err := Prune(r, dir, "", 2); err != nil {
 			t.Fatal(err)
@@ -110,16 +99,7 @@ func TestPowerCutNeedsSyncs(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "run")
 		save(t, dir, 100, 1)
 		r, start := record(t, dir)
-		w, err := NewWriter(r, dir, 200, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.WriteShard(0, testState(200), nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Commit(stateAt(200), testConfig); err != nil {
-			t.Fatal(err)
-		}
+		saveOn(t, r, dir, 200, 1)
 		var without []operation
 		for _, o := range r.ops {
 			if o.kind != kind {

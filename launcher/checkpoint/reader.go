@@ -52,13 +52,12 @@ func Open(path string, checks ...func(*Reader) error) (*Reader, error) {
 // isRun reports whether path should be treated as a run's folder, not as a checkpoint's.
 func isRun(path string) (bool, error) {
 	stat, err := os.Stat(path)
-	if err != nil {
-		if errors.Is(err, os.ErrPermission) {
-			return false, fmt.Errorf("%w: make it readable for this user", err)
-		}
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return false, fmt.Errorf("%w: make it readable for this user", err)
+	case err != nil:
 		return false, fmt.Errorf("%w: give the folder of a checkpoint or of a run", err)
-	}
-	if !stat.IsDir() {
+	case !stat.IsDir():
 		return false, fmt.Errorf("%s is a file: give the folder of a checkpoint or of a run", path)
 	}
 	if _, ok := parseStep(filepath.Base(path)); ok {
@@ -120,22 +119,16 @@ func (r *Reader) load(root *os.Root, whole bool) error {
 
 // open reads the manifest and opens the files.
 func (r *Reader) open(root *os.Root) (err error) {
-	if r.lock, err = openRegular(root, manifestName); err == nil {
-		lockShared(r.lock)
-	} else if !errors.Is(err, os.ErrNotExist) {
+	if r.lock, err = openManifest(root); err != nil {
 		return err
 	}
-	if r.manifest, err = readManifest(root); err != nil {
-		return err
-	}
-	if err := r.manifest.checkName(r.path); err != nil {
+	system.LockShared(r.lock) // until it is closed; on file systems without locks Prune ignores it
+	if r.manifest, err = readManifest(root, r.lock); err != nil {
 		return err
 	}
 	for _, w := range r.manifest.files() {
 		f, err := openRegular(root, w.Name)
-		if errors.Is(err, os.ErrNotExist) { // since it was listed
-			return damagef("%s is missing", w.Name)
-		} else if err != nil {
+		if err != nil {
 			return err
 		}
 		r.files = append(r.files, f)
@@ -186,7 +179,12 @@ func (r *Reader) Ranks() int { return r.manifest.Ranks }
 func (r *Reader) Run() string { return r.manifest.Run }
 
 // Size returns the bytes of the shards and the configuration.
-func (r *Reader) Size() int64 { return r.manifest.size() }
+func (r *Reader) Size() (total int64) {
+	for _, f := range r.manifest.files() {
+		total += f.Size
+	}
+	return total
+}
 
 // SetAside returns the newer, damaged checkpoints of the run, newest first, if Open was given a
 // run.

@@ -63,12 +63,9 @@ func spanOf(shard *safetensors.File, info safetensors.Info, shapes map[string][]
 	if !ok {
 		return name, s, fmt.Errorf("tensor %q is not in the manifest", name)
 	}
-	total, err := elements(shape)
-	if err != nil {
-		return name, s, err
-	}
-	size, ok := sizeOf(info.DType)
-	if !ok || len(info.Shape) != 1 || begin > total || info.Size/size > total-begin {
+	total, _ := elements(shape) // the manifest was checked
+	size := sizeOf(info.DType)
+	if size == 0 || len(info.Shape) != 1 || begin > total || info.Size/size > total-begin {
 		return name, s, fmt.Errorf("%q is %s %v: expected 1-D F32 or BF16 inside shape %v", info.Name, info.DType, info.Shape, shape)
 	}
 	return name, span{begin, begin + info.Size/size, size, shard, info}, nil
@@ -77,14 +74,12 @@ func spanOf(shard *safetensors.File, info safetensors.Info, shapes map[string][]
 // ReadInto fills dst's memory with elements [Offset, Offset+Len()) of tensor Name. It returns an
 // error if the checkpoint has no such tensor, has it in another shape or type, or does not hold the
 // whole range. The memory is then undefined.
-func (r *Reader) ReadInto(dst Piece) error {
-	if err := r.readInto(dst); err != nil {
-		return fmt.Errorf("checkpoint %s: %w", r.path, err)
-	}
-	return nil
-}
-
-func (r *Reader) readInto(dst Piece) error {
+func (r *Reader) ReadInto(dst Piece) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("checkpoint %s: %w", r.path, err)
+		}
+	}()
 	shape, ok := r.manifest.Tensors[dst.Name]
 	if !ok {
 		return fmt.Errorf("no tensor %q among its %d: was it saved by another model or optimizer?", dst.Name, len(r.manifest.Tensors))
@@ -128,16 +123,14 @@ func (r *Reader) Match(want map[string]Tensor) error {
 	for _, name := range slices.Sorted(maps.Keys(r.manifest.Tensors)) {
 		shape := r.manifest.Tensors[name]
 		w, ok := want[name]
-		total, err := elements(shape)
-		end := int64(0) // of the elements that are there
+		total, _ := elements(shape) // the manifest was checked
+		end := int64(0)             // of the elements that are there
 		for _, s := range r.spans[name] {
 			if s.begin <= end {
 				end = s.end
 			}
 		}
 		switch {
-		case err != nil:
-			return err
 		case !ok:
 			return fmt.Errorf("tensor %q is not expected", name)
 		case !slices.Equal(shape, w.Shape):

@@ -43,27 +43,10 @@ func TestEveryRange(t *testing.T) {
 	piece := func(begin, end int) Piece {
 		return Piece{Name: "w", Shape: []int{2, 12}, Offset: int64(begin), Data: data[begin:end]}
 	}
-	w, err := NewWriter(Disk{}, t.TempDir(), 1, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for rank, pieces := range [][]Piece{
-		{piece(20, 24), piece(0, 5)},
-		{piece(3, 11), piece(4, 6), piece(20, 22)},
-		{piece(11, 20), piece(0, 5)},
-	} {
-		if err := w.WriteShard(rank, pieces, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Commit(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(w.final)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := commitShards(t,
+		[]Piece{piece(20, 24), piece(0, 5)},
+		[]Piece{piece(3, 11), piece(4, 6), piece(20, 22)},
+		[]Piece{piece(11, 20), piece(0, 5)})
 	for begin := range n + 1 {
 		for end := begin; end <= n; end++ {
 			checkReads(t, r, piece(begin, end))
@@ -72,26 +55,11 @@ func TestEveryRange(t *testing.T) {
 }
 
 func TestReadIntoRefuses(t *testing.T) {
-	w, err := NewWriter(Disk{}, t.TempDir(), 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = w.WriteShard(0, []Piece{
+	r := commitShards(t, []Piece{
 		{Name: "w", Shape: []int{8}, Offset: 1, Data: make([]float32, 3)},
 		{Name: "w", Shape: []int{8}, Offset: 5, Data: make([]float32, 2)},
 		{Name: "unsaved", Shape: []int{2}},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Commit(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(w.final)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	})
 	for _, c := range []struct {
 		name   string
 		shape  []int

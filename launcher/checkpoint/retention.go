@@ -9,7 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"spmoe/launcher/system"
 )
 
 // Latest returns the path of the newest complete checkpoint in the run folder dir: one with a valid
@@ -20,16 +21,16 @@ func Latest(dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var reasons strings.Builder
+	none := fmt.Errorf("%s: %w", dir, ErrNone)
 	for _, s := range steps {
 		path := filepath.Join(dir, s.name)
 		_, err := complete(path)
 		if err == nil {
 			return path, nil
 		}
-		fmt.Fprintf(&reasons, "; %s: %v", s.name, err)
+		none = fmt.Errorf("%w; %s: %v", none, s.name, err)
 	}
-	return "", fmt.Errorf("%s: %w%s", dir, ErrNone, reasons.String())
+	return "", none
 }
 
 // Count returns the number of steps with a complete checkpoint in the run folder dir. A folder that
@@ -69,7 +70,7 @@ func Prune(fs Files, dir, run string, keep int) error {
 		case s.step != last && err != nil:
 		case s.step != last && kept < keep:
 			kept, last = kept+1, s.step
-		case !inUse(filepath.Join(path, manifestName)): // a second folder of the same step is a replaced one, or the remains of one
+		case !system.Locked(filepath.Join(path, manifestName)): // a second folder of the same step is a replaced one, or the remains of one
 			old = append(old, s)
 		}
 	}
@@ -84,19 +85,15 @@ func Prune(fs Files, dir, run string, keep int) error {
 
 // remove deletes a checkpoint under a hidden name, so that no reader sees a partial one.
 func remove(fs Files, dir string, s stepDir) error {
-	hidden := filepath.Join(dir, hiddenName(s.step, prunedSuffix))
-	if s.hidden() {
-		return removeAll(fs, hidden)
-	}
-	if err := removeAll(fs, hidden); err != nil {
-		return err
-	}
-	if err := fs.Rename(filepath.Join(dir, s.name), hidden); err != nil {
-		return err
-	}
-	// Otherwise a power failure could restore the old name with files missing.
-	if err := fs.SyncDir(dir); err != nil {
-		return err
+	path, hidden := filepath.Join(dir, s.name), filepath.Join(dir, hiddenName(s.step, prunedSuffix))
+	if path != hidden {
+		if err := moveOver(fs, path, hidden); err != nil {
+			return err
+		}
+		// Otherwise a power failure could restore the old name with files missing.
+		if err := fs.SyncDir(dir); err != nil {
+			return err
+		}
 	}
 	return removeAll(fs, hidden)
 }
@@ -118,8 +115,8 @@ func sweep(fs Files, dir, suffix string) error {
 		return err
 	}
 	for _, e := range entries {
-		step, ok := parseHidden(e.Name(), suffix)
-		if ok && !slices.Contains(steps, stepDir{e.Name(), step}) {
+		d, ok := parseName(e.Name())
+		if ok && d.suffix == suffix && !slices.Contains(steps, d) {
 			if err := removeAll(fs, filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
@@ -127,15 +124,6 @@ func sweep(fs Files, dir, suffix string) error {
 	}
 	return nil
 }
-
-// stepDir is a folder with the name of a checkpoint.
-type stepDir struct {
-	name string
-	step int64
-}
-
-// hidden reports whether Prune has renamed the folder.
-func (s stepDir) hidden() bool { return strings.HasSuffix(s.name, prunedSuffix) }
 
 // list returns the checkpoint folders in dir, newest first. If dir does not exist there are none.
 // Of two folders of the same step the replaced one comes second. One that Prune has hidden counts
@@ -148,10 +136,12 @@ func list(dir string) ([]stepDir, error) {
 	}
 	var steps, pruned []stepDir
 	for _, e := range entries {
-		if step, ok := parseStep(e.Name()); ok && e.IsDir() {
-			steps = append(steps, stepDir{e.Name(), step})
-		} else if step, ok := parseHidden(e.Name(), prunedSuffix); ok && e.IsDir() {
-			pruned = append(pruned, stepDir{e.Name(), step})
+		switch d, ok := parseName(e.Name()); {
+		case !ok || !e.IsDir():
+		case d.suffix == "" || d.suffix == replacedSuffix:
+			steps = append(steps, d)
+		case d.suffix == prunedSuffix:
+			pruned = append(pruned, d)
 		}
 	}
 	whole := func(s stepDir) bool {
@@ -172,24 +162,18 @@ func list(dir string) ([]stepDir, error) {
 // complete returns the manifest of the folder at path if it is a complete checkpoint of the step in
 // its name.
 func complete(path string) (*manifest, error) {
-	root, err := os.OpenRoot(path)
+	root, err := system.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
-	m, err := readManifest(root)
-	if err == nil {
-		err = m.checkName(path)
+	defer root.Close()
+	f, err := openManifest(root)
+	if err != nil {
+		return nil, err
 	}
-	return m, errors.Join(err, root.Close())
+	defer f.Close()
+	return readManifest(root, f)
 }
 
 // belongsTo reports whether a checkpoint is one of a run, or has no id.
 func (m *manifest) belongsTo(run string) bool { return m.Run == run || m.Run == "" }
-
-// checkName returns an error if the folder has the name of another step.
-func (m *manifest) checkName(path string) error {
-	if step, ok := parseStep(filepath.Base(path)); ok && step != m.Step {
-		return damagef("%s is of step %d: the folder has been renamed", manifestName, m.Step)
-	}
-	return nil
-}

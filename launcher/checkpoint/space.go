@@ -4,9 +4,10 @@ package checkpoint
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
+
+	"spmoe/launcher/system"
 )
 
 // PartBytes returns the most bytes that a rank with these pieces adds to a checkpoint: its shard,
@@ -20,14 +21,20 @@ func PartBytes(pieces []Piece) (n int64) {
 }
 
 // Written returns the bytes that all ranks have written so far.
-func (w *Writer) Written() (n int64) {
-	files, _ := os.ReadDir(w.temp)
+func (w *Writer) Written() int64 {
+	n, _ := bytesIn(w.temp)
+	return n
+}
+
+// bytesIn returns the bytes of the files in a folder.
+func bytesIn(path string) (n int64, err error) {
+	files, err := system.ReadDir(path)
 	for _, f := range files {
 		if info, err := f.Info(); err == nil {
 			n += info.Size()
 		}
 	}
-	return n
+	return n, err
 }
 
 // CheckFreed returns an error unless deleting the checkpoints of a run in the folder dir frees need
@@ -43,8 +50,8 @@ func CheckFreed(dir, run string, need int64) error {
 		}
 		there = s.name
 		for _, f := range m.files() {
-			if !inUse(filepath.Join(path, manifestName)) {
-				need -= freed(filepath.Join(path, f.Name))
+			if !system.Locked(filepath.Join(path, manifestName)) {
+				need -= system.Freed(filepath.Join(path, f.Name))
 			}
 		}
 	}

@@ -34,8 +34,7 @@ func Kind(name string) string {
 
 // Sum returns the checksum of a piece.
 func (p Piece) Sum() uint32 {
-	size, _ := sizeOf(p.dtype())
-	return sumBytes(p.Bytes(), 0, size)
+	return sumBytes(p.Bytes(), 0, sizeOf(p.dtype()))
 }
 
 // summing computes the checksums of a shard from its bytes, which may come in any order and
@@ -58,8 +57,7 @@ func newSumming(tensors []safetensors.Info) *summing {
 		if s.sums[kind] == nil {
 			s.sums[kind] = new(atomic.Uint32)
 		}
-		size, _ := sizeOf(t.DType)
-		s.spans = append(s.spans, summedSpan{t.Offset, t.Offset + t.Size, max(size, 1), s.sums[kind]})
+		s.spans = append(s.spans, summedSpan{t.Offset, t.Offset + t.Size, max(sizeOf(t.DType), 1), s.sums[kind]})
 	}
 	slices.SortFunc(s.spans, func(a, b summedSpan) int { return int(min(1, max(-1, a.begin-b.begin))) })
 	return s

@@ -79,15 +79,9 @@ func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *summing)
 		s.add(at, part)
 		at += int64(len(part))
 	}
-	return want.match(chunk, sum)
-}
-
-// match returns an error unless the checksum belongs to the chunk.
-func (f file) match(chunk int, sum uint32) error {
-	if sum == f.CRC32C[chunk] {
+	if sum == want.CRC32C[chunk] {
 		return nil
 	}
-	begin := int64(chunk) * chunkBytes
 	return damagef("%s is damaged: chunk %d, bytes %d to %d, has CRC32C %08x, it was written with %08x",
-		f.Name, chunk, begin, min(begin+chunkBytes, f.Size)-1, sum, f.CRC32C[chunk])
+		want.Name, chunk, begin, end-1, sum, want.CRC32C[chunk])
 }

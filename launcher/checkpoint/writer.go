@@ -3,7 +3,7 @@ package checkpoint
 // Writing: ranks fill a hidden folder, each with its own files, and one commit renames the folder.
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +38,7 @@ func NewWriter(fs Files, dir string, step int64, ranks int) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeDir(fs, dir); err != nil {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
 	if err := sweep(fs, dir, tempSuffix); err != nil {
@@ -83,17 +83,11 @@ type receipt struct {
 // has written differs from the checksums that training has of the pieces. It does not retain their
 // elements. Ranks may call it concurrently, each once. Pieces without elements only make their
 // tensor known. Two ranks may save the same range if they hold the same values.
-func (w *Writer) WriteShard(rank int, pieces []Piece, sums Sums) error {
+func (w *Writer) WriteShard(rank int, pieces []Piece, sums Sums) (err error) {
+	defer w.explain(&err, ", rank %d of %d", rank, w.ranks)
 	if rank < 0 || rank >= w.ranks {
-		return fmt.Errorf("checkpoint of step %d: rank %d of %d", w.step, rank, w.ranks)
+		return fmt.Errorf("expected a rank from 0 to %d", w.ranks-1)
 	}
-	if err := w.writeShard(rank, pieces, sums); err != nil {
-		return fmt.Errorf("checkpoint of step %d, rank %d: %w", w.step, rank, err)
-	}
-	return nil
-}
-
-func (w *Writer) writeShard(rank int, pieces []Piece, sums Sums) error {
 	r := receipt{Tensors: map[string][]int{}}
 	var tensors []safetensors.Tensor
 	for _, p := range pieces {
@@ -107,56 +101,43 @@ func (w *Writer) writeShard(rank int, pieces []Piece, sums Sums) error {
 			tensors = append(tensors, safetensors.Tensor{Name: p.key(), DType: p.dtype(), Shape: []int{n}, Data: p.Bytes()})
 		}
 	}
-	var err error
-	if r.Shard, err = w.writeFile(rank, tensors, sums); err != nil {
+	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}
+	layout, err := safetensors.NewLayout(tensors, origin, directAlignment)
+	if err != nil {
 		return err
 	}
+	written := newSumming(layout.Tensors())
+	r.Shard, err = writeFile(w.files, w.temp, shardName(rank, w.ranks), func(out *chunker) error {
+		out.seen = written.add
+		if err := layout.Write(out); err != nil {
+			return err
+		}
+		return cmp.Or(out.flush(), written.match(sums))
+	})
+	if err != nil {
+		return err
+	}
+	r.Shard.Sums = sums
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
+	return w.writeReceipt(rank, data)
+}
+
+// writeReceipt does not sync: receipts are deleted when the checkpoint is complete.
+func (w *Writer) writeReceipt(rank int, data []byte) error {
 	return create(w.files, filepath.Join(w.temp, receiptName(rank, w.ranks)), func(out Output) error {
-		_, err := out.Write(data) // not synced: it is deleted when the checkpoint is complete
+		_, err := out.Write(data)
 		return err
 	})
 }
 
-// writeFile writes a shard durably, and compares what the file has taken with its checksums.
-func (w *Writer) writeFile(rank int, tensors []safetensors.Tensor, sums Sums) (file, error) {
-	name := shardName(rank, w.ranks)
-	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}
-	f, err := writeFile(w.files, w.temp, name, func(out *chunker) error {
-		s := &shardWriter{to: out}
-		for _, t := range tensors {
-			s.size += int64(len(t.Data))
-		}
-		if err := safetensors.EncodeAligned(s, tensors, origin, directAlignment); err != nil {
-			return err
-		}
-		return errors.Join(out.flush(), s.sums.match(sums))
-	})
-	f.Sums = sums
-	return f, err
-}
-
-// shardWriter passes a shard on to its file, and learns from the header where its pieces are.
-type shardWriter struct {
-	to   *chunker
-	size int64    // of the pieces, in bytes
-	sums *summing // nil: the header is to come
-}
-
-// Write implements [io.Writer]. The encoder first writes the whole header.
-func (w *shardWriter) Write(p []byte) (int, error) {
-	if w.sums == nil {
-		f, err := safetensors.NewFile(w.to.Name, bytes.NewReader(p), int64(len(p))+w.size)
-		if err != nil {
-			return 0, err
-		}
-		w.sums = newSumming(f.Tensors())
-		w.to.seen = w.sums.add
+// explain adds to an error which checkpoint could not be written, and what of it.
+func (w *Writer) explain(err *error, part string, args ...any) {
+	if *err != nil {
+		*err = fmt.Errorf("checkpoint of step %d%s: %w", w.step, fmt.Sprintf(part, args...), *err)
 	}
-	return w.to.Write(p)
 }
 
 // addShape records the shape of a tensor, which must be the same in all its pieces.
@@ -170,34 +151,25 @@ func addShape(shapes map[string][]int, name string, shape []int) error {
 
 // WriteTokenizer writes the run's tokenizer.json, if it has one. The rank that commits calls it
 // first.
-func (w *Writer) WriteTokenizer(data []byte) error {
+func (w *Writer) WriteTokenizer(data []byte) (err error) {
+	defer w.explain(&err, "")
 	f, err := writeSmall(w.files, w.temp, tokenizerName, data)
-	if err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
-	}
 	w.tokenizer = &f
-	return nil
+	return err
 }
 
 // Commit completes the checkpoint after every rank's WriteShard has returned nil. meta is the
 // trainer's state, which must marshal to JSON. When Commit has returned nil, the checkpoint
 // survives a power failure and has replaced an earlier one of the same step. Before that, readers
 // do not see it. After an error call Abort.
-func (w *Writer) Commit(meta any, configTOML []byte) error {
-	if err := w.commit(meta, configTOML); err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
-	}
-	return nil
-}
-
-func (w *Writer) commit(meta any, configTOML []byte) error {
+func (w *Writer) Commit(meta any, configTOML []byte) (err error) {
+	defer w.explain(&err, "")
 	if there, err := complete(w.final); err == nil && !there.belongsTo(w.Run) {
 		return fmt.Errorf("%s is there already, and is of another run, %s: move it away", w.final, there.Run)
 	}
 	m := manifest{
 		Version: formatVersion, Step: w.step, Ranks: w.ranks, Run: w.Run, Chunk: chunkBytes, Tokenizer: w.tokenizer, Tensors: map[string][]int{},
 	}
-	var err error
 	if m.Meta, err = json.Marshal(meta); err != nil {
 		return fmt.Errorf("trainer state: %w", err)
 	}

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"encoding/binary"
 	"math"
 	"path/filepath"
 	"testing"
@@ -30,8 +31,12 @@ func readReference(t *testing.T, folder string) *reference {
 	}
 	defer file.Close()
 	info, _ := file.Info("logits")
-	tokens, err := file.Int32s("input_ids")
+	data, err := file.Bytes("input_ids")
 	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := make([]int32, len(data)/4)
+	if _, err := binary.Decode(data, binary.LittleEndian, tokens); err != nil {
 		t.Fatal(err)
 	}
 	logits, err := file.Float32s("logits")

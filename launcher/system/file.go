@@ -61,3 +61,12 @@ func WriteTo(path string, write func(out io.Writer) error) error {
 	}
 	return err
 }
+
+// SyncFolder makes changes of the names in a folder durable. It takes the results of the call that
+// has opened the folder, and closes it.
+func SyncFolder(dir *os.File, err error) error {
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -79,6 +79,9 @@ func (l *FolderLock) makeFolder() error {
 	for i := len(missing) - 1; i >= 0; i-- {
 		if err := os.Mkdir(missing[i], 0o777); err == nil {
 			l.created = append(l.created, missing[i])
+			if err := SyncFolder(os.Open(filepath.Dir(missing[i]))); err != nil {
+				return err
+			}
 		} else if !errors.Is(err, fs.ErrExist) {
 			return err
 		}

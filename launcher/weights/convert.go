@@ -69,10 +69,10 @@ func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, e
 	if r, err = s.writeShards(ctx, temp, tensors, o); err != nil {
 		return r, err
 	}
-	if err := errors.Join(syncDir(temp), os.Rename(temp, to)); err != nil {
+	if err := errors.Join(system.SyncFolder(os.Open(temp)), os.Rename(temp, to)); err != nil {
 		return r, err
 	}
-	return r, syncDir(parent)
+	return r, system.SyncFolder(os.Open(parent))
 }
 
 // Free returns an error if path exists: nothing is overwritten.
@@ -104,15 +104,6 @@ func (s *Source) Foreign() (all []string) {
 
 // libraryEps is the epsilon of norms for which that library ignores the configuration.
 const libraryEps = 1e-6
-
-// syncDir makes changes of names in a folder durable.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
 
 // familyTensors lists the tensors to write: all, except that a checkpoint's model of a family
 // without selection biases leaves them out, if they are zero.

@@ -4,6 +4,7 @@ package reference
 // by the names of their ports, forward and backward.
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -71,8 +72,12 @@ func (g *golden) tensor(file, name string) Tensor {
 }
 
 func (g *golden) ints(name string) []int32 {
-	values, err := g.files["activations"].Int32s(name)
+	data, err := g.files["activations"].Bytes(name)
 	if err != nil {
+		g.t.Fatal(err)
+	}
+	values := make([]int32, len(data)/4)
+	if _, err := binary.Decode(data, binary.LittleEndian, values); err != nil {
 		g.t.Fatal(err)
 	}
 	return values

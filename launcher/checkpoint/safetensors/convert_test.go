@@ -91,46 +91,8 @@ func TestConvertInPieces(t *testing.T) {
 	}
 }
 
-func TestInt32s(t *testing.T) {
-	for name, c := range map[string]struct {
-		dtype    string
-		elements any
-		want     []int32
-	}{
-		"U8":  {U8, []uint8{0, 255}, []int32{0, 255}},
-		"I8":  {I8, []int8{-128, 127}, []int32{-128, 127}},
-		"U16": {U16, []uint16{0, 65535}, []int32{0, 65535}},
-		"I16": {I16, []int16{-32768, 32767}, []int32{-32768, 32767}},
-		"I32": {I32, []int32{math.MinInt32, math.MaxInt32}, []int32{math.MinInt32, math.MaxInt32}},
-		"U32": {U32, []uint32{0, math.MaxInt32}, []int32{0, math.MaxInt32}},
-		"I64": {I64, []int64{math.MinInt32, math.MaxInt32}, []int32{math.MinInt32, math.MaxInt32}},
-		"U64": {U64, []uint64{0, math.MaxInt32}, []int32{0, math.MaxInt32}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got, err := fileOf(t, c.dtype, c.elements, 2).Int32s("x"); err != nil || !slices.Equal(got, c.want) {
-				t.Errorf("got %v (%v), want %v", got, err, c.want)
-			}
-		})
-	}
-}
-
-func TestInt32sRefusesWhatDoesNotFit(t *testing.T) {
-	for dtype, elements := range map[string]any{
-		U32: []uint32{math.MaxInt32 + 1},
-		I64: []int64{math.MinInt32 - 1},
-		U64: []uint64{math.MaxUint64},
-	} {
-		if got, err := fileOf(t, dtype, elements, 1).Int32s("x"); err == nil || !strings.Contains(err.Error(), "does not fit int32") {
-			t.Errorf("%s %v gives %v (%v)", dtype, elements, got, err)
-		}
-	}
-}
-
 func TestConvertRefusesOtherDTypes(t *testing.T) {
 	if _, err := fileOf(t, U8, []uint8{1}, 1).Float32s("x"); err == nil || !strings.Contains(err.Error(), "U8") {
 		t.Errorf("U8 as float32: %v", err)
-	}
-	if _, err := fileOf(t, F32, []float32{1}, 1).Int32s("x"); err == nil || !strings.Contains(err.Error(), "F32") {
-		t.Errorf("F32 as int32: %v", err)
 	}
 }

@@ -30,40 +30,37 @@ const (
 const metadataKey = "__metadata__"
 
 // parseHeader returns the tensors by ascending offset, with offsets relative to the start of the
-// data, and the metadata (nil if there is none). dataSize is the number of bytes after the header,
-// which the tensors must tile.
-func parseHeader(header []byte, dataSize int64) ([]Info, map[string]string, error) {
+// data. dataSize is the number of bytes after the header, which the tensors must tile.
+func parseHeader(header []byte, dataSize int64) ([]Info, error) {
 	switch {
 	case len(header) == 0 || header[0] != '{':
-		return nil, nil, errors.New("offset 8: the header must start with '{'")
+		return nil, errors.New("offset 8: the header must start with '{'")
 	case !utf8.Valid(header):
-		return nil, nil, errors.New("offset 8: the header is not UTF-8")
+		return nil, errors.New("offset 8: the header is not UTF-8")
 	case !json.Valid(header):
-		return nil, nil, errors.New("offset 8: the header is not one JSON object")
+		return nil, errors.New("offset 8: the header is not one JSON object")
 	}
-	p := parser{json.NewDecoder(bytes.NewReader(header)), header}
+	p := parser{json.NewDecoder(bytes.NewReader(header))}
 	p.dec.UseNumber()
 	var tensors []Info
-	var metadata map[string]string
-	err := p.object(func(key string) (err error) {
+	err := p.object(func(key string) error {
 		if key == metadataKey {
-			metadata, err = p.metadata()
-			return err
+			return p.metadata()
 		}
 		t, err := p.tensor(key)
 		tensors = append(tensors, t)
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("offset %d: %w", 8+p.dec.InputOffset(), err)
+		return nil, fmt.Errorf("offset %d: %w", 8+p.dec.InputOffset(), err)
 	}
 	slices.SortFunc(tensors, func(a, b Info) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Name, b.Name))
 	})
 	if err := checkTiling(tensors, dataSize); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return tensors, metadata, nil
+	return tensors, nil
 }
 
 // checkTiling returns an error unless the tensors follow each other from 0 to dataSize: no hole, no
@@ -91,15 +88,18 @@ func checkTiling(tensors []Info, dataSize int64) error {
 }
 
 // parser walks a header that is known to be valid JSON. It checks types, keys and ranges.
-type parser struct {
-	dec  *json.Decoder
-	text []byte
-}
+type parser struct{ dec *json.Decoder }
+
+// errNull says that a null stands in place of an object.
+var errNull = errors.New(`found null where "{" must be`)
 
 func (p parser) delim(want json.Delim) error {
 	t, err := p.dec.Token()
 	if err != nil {
 		return err
+	}
+	if t == nil && want == '{' {
+		return errNull
 	}
 	if t != want {
 		return fmt.Errorf("found %.100v where %q must be", shown(t), want.String())
@@ -127,16 +127,6 @@ func (p parser) str() (string, error) {
 	return s, nil
 }
 
-// null reads a null, if that is next.
-func (p parser) null() bool {
-	rest := bytes.TrimLeft(p.text[p.dec.InputOffset():], " \t\r\n:")
-	if !bytes.HasPrefix(rest, []byte("null")) {
-		return false
-	}
-	_, err := p.dec.Token()
-	return err == nil
-}
-
 // object reads one object and calls value for each key, which must read the value.
 func (p parser) object(value func(key string) error) error {
 	if err := p.delim('{'); err != nil {
@@ -159,28 +149,24 @@ func (p parser) object(value func(key string) error) error {
 	return p.delim('}')
 }
 
-// metadata reads the metadata; null is none, as in the reference implementation.
-func (p parser) metadata() (map[string]string, error) {
-	if p.null() {
-		return nil, nil
-	}
-	m := map[string]string{}
-	err := p.object(func(key string) (err error) {
-		m[key], err = p.str()
+// metadata checks the metadata; null is none, as in the reference implementation.
+func (p parser) metadata() error {
+	err := p.object(func(string) error {
+		_, err := p.str()
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", metadataKey, err)
+	if err == nil || err == errNull {
+		return nil
 	}
-	return m, nil
+	return fmt.Errorf("%s: %w", metadataKey, err)
 }
 
 // integers reads an array of at most most integers in [0, 2^bits).
-func (p parser) integers(bits, most int) ([]int64, error) {
+func integers[T int | int64](p parser, bits, most int) ([]T, error) {
 	if err := p.delim('['); err != nil {
 		return nil, err
 	}
-	list := []int64{}
+	list := []T{}
 	for p.dec.More() {
 		t, err := p.dec.Token()
 		if err != nil {
@@ -194,7 +180,7 @@ func (p parser) integers(bits, most int) ([]int64, error) {
 		if len(list) == most {
 			return nil, fmt.Errorf("an array has more than %d integers", most)
 		}
-		list = append(list, int64(n))
+		list = append(list, T(n))
 	}
 	return list, p.delim(']')
 }
@@ -218,14 +204,9 @@ func (p parser) tensor(name string) (Info, error) {
 		case "dtype":
 			info.DType, err = p.str()
 		case "shape":
-			var dims []int64
-			dims, err = p.integers(strconv.IntSize-1, maxDims)
-			info.Shape = make([]int, len(dims))
-			for i, d := range dims {
-				info.Shape[i] = int(d)
-			}
+			info.Shape, err = integers[int](p, strconv.IntSize-1, maxDims)
 		case "data_offsets":
-			offsets, err = p.integers(63, 2)
+			offsets, err = integers[int64](p, 63, 2)
 		default:
 			err = fmt.Errorf("unknown field %.100q: expected dtype, shape and data_offsets", key)
 		}
@@ -238,7 +219,7 @@ func (p parser) tensor(name string) (Info, error) {
 		return info, fmt.Errorf("tensor %q: needs dtype, shape and data_offsets [begin, end] with begin <= end", name)
 	}
 	info.Offset, info.Size = offsets[0], offsets[1]-offsets[0]
-	want, err := byteSize(info.DType, info.Shape)
+	want, err := ByteSize(info.DType, info.Shape)
 	if err != nil {
 		return info, fmt.Errorf("tensor %q: %w", name, err)
 	}

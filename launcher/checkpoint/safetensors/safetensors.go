@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 
 	"spmoe/launcher/system"
@@ -27,11 +26,10 @@ type Info struct {
 
 // File is an open file whose header has been checked. It is safe for concurrent use until Close.
 type File struct {
-	name     string
-	r        io.ReaderAt
-	close    func() error
-	tensors  []Info // by name
-	metadata map[string]string
+	name    string
+	r       io.ReaderAt
+	close   func() error
+	tensors []Info // by name
 }
 
 // Open opens the file and checks its header: length against the file and the limits, JSON without
@@ -55,32 +53,40 @@ func Open(path string) (*File, error) {
 // allocates nothing for a claimed length beyond size. The name is for error messages. Closing the
 // File leaves r open.
 func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
+	f := &File{name: name, r: r, close: func() error { return nil }}
+	if err := f.readHeader(size); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return f, nil
+}
+
+func (f *File) readHeader(size int64) (err error) {
 	var prefix [8]byte
 	if size < int64(len(prefix)) {
-		return nil, fmt.Errorf("%s: offset 0: %d bytes are too short for the 8-byte header length", name, size)
+		return fmt.Errorf("offset 0: %d bytes are too short for the 8-byte header length", size)
 	}
-	if err := readAt(r, prefix[:], 0); err != nil {
-		return nil, fmt.Errorf("%s: offset 0: %w", name, err)
+	if err := readAt(f.r, prefix[:], 0); err != nil {
+		return fmt.Errorf("offset 0: %w", err)
 	}
 	length := binary.LittleEndian.Uint64(prefix[:])
 	if most := min(mostHeader(size), size-8); length > uint64(most) {
-		return nil, fmt.Errorf("%s: offset 0: header length %d, expected at most %d (%d bytes follow; the limit for a file of %d is %d)",
-			name, length, most, size-8, size, mostHeader(size))
+		return fmt.Errorf("offset 0: header length %d, expected at most %d (%d bytes follow; the limit for a file of %d is %d)",
+			length, most, size-8, size, mostHeader(size))
 	}
 	header := make([]byte, length)
-	if err := readAt(r, header, 8); err != nil {
-		return nil, fmt.Errorf("%s: offset 8: %w", name, err)
+	if err := readAt(f.r, header, 8); err != nil {
+		return fmt.Errorf("offset 8: %w", err)
 	}
 	data := 8 + int64(length)
-	tensors, metadata, err := parseHeader(header, size-data)
+	f.tensors, err = parseHeader(header, size-data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return err
 	}
-	for i := range tensors {
-		tensors[i].Offset += data
+	for i := range f.tensors {
+		f.tensors[i].Offset += data
 	}
-	slices.SortFunc(tensors, func(a, b Info) int { return cmp.Compare(a.Name, b.Name) })
-	return &File{name: name, r: r, close: func() error { return nil }, tensors: tensors, metadata: metadata}, nil
+	slices.SortFunc(f.tensors, func(a, b Info) int { return cmp.Compare(a.Name, b.Name) })
+	return nil
 }
 
 // readAt fills p from offset off. Unlike a bare ReadAt, it accepts that the file ends right after
@@ -107,9 +113,6 @@ func (f *File) Info(name string) (Info, bool) {
 	}
 	return f.tensors[i], true
 }
-
-// Metadata returns a copy of the file's free-form strings; nil if there are none.
-func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
 // Bytes returns a copy of the tensor's raw little-endian bytes. An unknown name is an error.
 func (f *File) Bytes(name string) ([]byte, error) {

@@ -11,13 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"unicode/utf8"
+
+	"spmoe/launcher/system"
 )
 
 // Tensor is a tensor to write.
@@ -32,103 +31,99 @@ type Tensor struct {
 	Stream func(w io.Writer) error
 }
 
+// placed is a tensor at its place in a file.
+type placed struct {
+	Tensor
+	size int64 // bytes
+	rank int   // of its type
+}
+
 // write writes the tensor's bytes.
-func (t Tensor) write(w io.Writer) error {
+func (t placed) write(w io.Writer) error {
 	if t.Stream == nil {
 		_, err := w.Write(t.Data)
 		return err
 	}
-	size, err := byteSize(t.DType, t.Shape)
-	if err != nil {
-		return err
-	}
-	c := &counter{w: w, left: size}
-	if err := t.Stream(c); err != nil {
+	c := counter{w: w}
+	if err := t.Stream(&c); err != nil {
 		return fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
-	if c.left != 0 {
-		return fmt.Errorf("tensor %q: %d bytes of data, %s %v takes %d", t.Name, size-c.left, t.DType, t.Shape, size)
+	return t.checkSize(c.n)
+}
+
+// checkSize returns an error unless n bytes are those of the tensor.
+func (t placed) checkSize(n int64) error {
+	if n != t.size {
+		return fmt.Errorf("tensor %q: %d bytes of data, %s %v takes %d", t.Name, n, t.DType, t.Shape, t.size)
 	}
 	return nil
 }
 
-// counter passes bytes on and refuses more than left.
+// counter counts the bytes that it passes on.
 type counter struct {
-	w    io.Writer
-	left int64
+	w io.Writer
+	n int64
 }
 
 func (c *counter) Write(p []byte) (int, error) {
-	if int64(len(p)) > c.left {
-		return 0, errors.New("more data than its shape takes")
-	}
 	n, err := c.w.Write(p)
-	c.left -= int64(n)
+	c.n += int64(n)
 	return n, err
 }
 
 // Write writes a file durably: under a temporary name next to path, synced, then renamed to path.
 // On an error path is unchanged and nothing is left behind. Order and bytes depend only on the
 // content of the arguments.
-func Write(path string, tensors []Tensor, metadata map[string]string) (err error) {
-	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x.tmp", filepath.Base(path), rand.Uint64()))
-	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(temp))
-		}
-	}()
-	err = Encode(file, tensors, metadata)
+func Write(path string, tensors []Tensor, metadata map[string]string) error {
+	l, err := NewLayout(tensors, metadata, 8)
 	if err == nil {
-		err = file.Sync()
+		err = system.WriteTo(path, l.Write)
 	}
-	if err := errors.Join(err, file.Close()); err != nil {
+	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := os.Rename(temp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return system.SyncFolder(os.Open(filepath.Dir(path)))
 }
 
-// syncDir makes a rename inside the folder durable.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
+// Layout is a file to write: tensors by descending dtype rank, then by name; metadata keys sorted,
+// a nil map left out.
+type Layout struct {
+	header  []byte // with its length
+	tensors []placed
+}
+
+// NewLayout returns an error if a tensor is invalid: a duplicate name, or data of the wrong length.
+// Spaces follow the header, so that the data begins at a multiple of alignment bytes, which is a
+// multiple of 8.
+func NewLayout(tensors []Tensor, metadata map[string]string, alignment int) (*Layout, error) {
+	ordered, err := order(tensors)
 	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// Encode writes the format to w: tensors by descending dtype rank, then by name; metadata keys
-// sorted, a nil map left out. It writes nothing if a tensor is invalid: a duplicate name, or data
-// of the wrong length.
-func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
-	return EncodeAligned(w, tensors, metadata, 8)
-}
-
-// EncodeAligned is Encode with spaces after the header, so that the data begins at a multiple of
-// alignment bytes. alignment is a multiple of 8. Tensors that are adjacent in one Go slice are
-// written at once.
-func EncodeAligned(w io.Writer, tensors []Tensor, metadata map[string]string, alignment int) error {
-	ordered, err := layout(tensors)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	header, err := encodeHeader(ordered, metadata, alignment)
-	if err != nil {
+	return &Layout{header, ordered}, err
+}
+
+// Tensors lists the tensors in the order of the file.
+func (l *Layout) Tensors() []Info {
+	var all []Info
+	at := int64(len(l.header))
+	for _, t := range l.tensors {
+		all = append(all, Info{t.Name, t.DType, t.Shape, at, t.size})
+		at += t.size
+	}
+	return all
+}
+
+// Write writes the file. Tensors that are adjacent in one Go slice are written at once.
+func (l *Layout) Write(w io.Writer) error {
+	if _, err := w.Write(l.header); err != nil {
 		return err
 	}
-	if _, err := w.Write(header); err != nil {
-		return err
-	}
-	for len(ordered) > 0 {
-		t := ordered[0]
-		for ordered = ordered[1:]; len(ordered) > 0 && follows(t, ordered[0]); ordered = ordered[1:] {
-			t.Data = t.Data[:len(t.Data)+len(ordered[0].Data)]
+	for rest := l.tensors; len(rest) > 0; {
+		t := rest[0]
+		for rest = rest[1:]; len(rest) > 0 && follows(t.Data, rest[0].Data); rest = rest[1:] {
+			t.Data = t.Data[:len(t.Data)+len(rest[0].Data)]
 		}
 		if err := t.write(w); err != nil {
 			return err
@@ -137,107 +132,98 @@ func EncodeAligned(w io.Writer, tensors []Tensor, metadata map[string]string, al
 	return nil
 }
 
-// follows reports whether b's bytes come right after a's in a's slice.
-func follows(a, b Tensor) bool {
-	n := len(a.Data)
-	return n > 0 && len(b.Data) > 0 && cap(a.Data)-n >= len(b.Data) && &a.Data[:n+1][n] == &b.Data[0]
+// follows reports whether b comes right after a in a's slice.
+func follows(a, b []byte) bool {
+	n := len(a)
+	return n > 0 && len(b) > 0 && cap(a)-n >= len(b) && &a[:n+1][n] == &b[0]
 }
 
-// layout checks the tensors and returns them in file order.
-func layout(tensors []Tensor) ([]Tensor, error) {
-	ranks := map[string]int{} // dtype rank by tensor name
+// order checks the tensors and returns them in the order of a file.
+func order(tensors []Tensor) ([]placed, error) {
+	var all []placed
+	names := map[string]bool{}
 	for _, t := range tensors {
 		if err := checkName(t.Name); err != nil {
 			return nil, err
 		}
-		if _, ok := ranks[t.Name]; ok {
-			return nil, fmt.Errorf("tensor %q: a name must be unique", t.Name)
-		}
-		if len(t.Shape) > maxDims {
-			return nil, fmt.Errorf("tensor %q: %d dimensions are more than %d", t.Name, len(t.Shape), maxDims)
-		}
-		size, err := byteSize(t.DType, t.Shape)
-		if err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
-		if t.Stream == nil && size != int64(len(t.Data)) {
-			return nil, fmt.Errorf("tensor %q: %d bytes of data, %s %v takes %d", t.Name, len(t.Data), t.DType, t.Shape, size)
-		}
 		dtype, err := lookupDType(t.DType)
+		p := placed{Tensor: t, rank: dtype.rank}
+		if err == nil {
+			p.size, err = ByteSize(t.DType, t.Shape)
+		}
+		switch {
+		case err != nil:
+		case names[t.Name]:
+			err = errors.New("a name must be unique")
+		case len(t.Shape) > maxDims:
+			err = fmt.Errorf("%d dimensions are more than %d", len(t.Shape), maxDims)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
-		ranks[t.Name] = dtype.rank
+		if t.Stream == nil {
+			if err := p.checkSize(int64(len(t.Data))); err != nil {
+				return nil, err
+			}
+		}
+		names[t.Name] = true
+		all = append(all, p)
 	}
-	return slices.SortedFunc(slices.Values(tensors), func(a, b Tensor) int {
-		return cmp.Or(cmp.Compare(ranks[b.Name], ranks[a.Name]), cmp.Compare(a.Name, b.Name))
-	}), nil
+	slices.SortFunc(all, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.Name, b.Name))
+	})
+	return all, nil
 }
 
 // encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts
 // aligned.
-func encodeHeader(tensors []Tensor, metadata map[string]string, alignment int) ([]byte, error) {
-	h := headerBuilder{data: append(make([]byte, 8), '{')}
+func encodeHeader(tensors []placed, metadata map[string]string, alignment int) ([]byte, error) {
+	header := append(make([]byte, 8), '{')
 	if metadata != nil {
-		h.key(metadataKey)
-		h.data = append(h.data, '{')
-		for _, k := range slices.Sorted(maps.Keys(metadata)) {
-			if !utf8.ValidString(k) || !utf8.ValidString(metadata[k]) {
+		for k, v := range metadata {
+			if !utf8.ValidString(k) || !utf8.ValidString(v) {
 				return nil, fmt.Errorf("metadata %q: keys and values must be UTF-8", k)
 			}
-			h.key(k)
-			h.str(metadata[k])
 		}
-		h.data = append(h.data, '}')
+		header = appendField(header, metadataKey, metadata)
 	}
 	var offset int64
 	for _, t := range tensors {
-		h.key(t.Name)
-		h.data = fmt.Appendf(h.data, `{"dtype":"%s","shape":[`, t.DType)
-		for i, d := range t.Shape {
-			if i > 0 {
-				h.data = append(h.data, ',')
-			}
-			h.data = strconv.AppendInt(h.data, int64(d), 10)
-		}
-		size, err := byteSize(t.DType, t.Shape)
-		if err != nil {
-			return nil, err
-		}
-		end := offset + size
-		h.data = fmt.Appendf(h.data, `],"data_offsets":[%d,%d]}`, offset, end)
-		offset = end
+		header = appendField(header, t.Name, struct {
+			DType   string   `json:"dtype"`
+			Shape   []int    `json:"shape"`
+			Offsets [2]int64 `json:"data_offsets"`
+		}{t.DType, append([]int{}, t.Shape...), [2]int64{offset, offset + t.size}})
+		offset += t.size
 	}
-	h.data = append(h.data, '}')
-	for len(h.data)%alignment != 0 {
-		h.data = append(h.data, ' ')
+	header = append(header, '}')
+	for len(header)%alignment != 0 {
+		header = append(header, ' ')
 	}
-	length := int64(len(h.data)) - 8
+	length := int64(len(header)) - 8
 	if most := mostHeader(8 + length + offset); length > most {
 		return nil, fmt.Errorf("the header takes %d bytes, the limit for %d bytes of data is %d: use fewer tensors per file", length, offset, most)
 	}
-	binary.LittleEndian.PutUint64(h.data, uint64(length))
-	return h.data, nil
+	binary.LittleEndian.PutUint64(header, uint64(length))
+	return header, nil
 }
 
-// headerBuilder appends JSON without the HTML escapes and line ends that encoding/json would add.
-type headerBuilder struct{ data []byte }
-
-// key appends `"k":`, after a comma unless it opens an object.
-func (h *headerBuilder) key(k string) {
-	if h.data[len(h.data)-1] != '{' {
-		h.data = append(h.data, ',')
+// appendField appends `"key":value`, after a comma unless it is the first field.
+func appendField(object []byte, key string, value any) []byte {
+	if object[len(object)-1] != '{' {
+		object = append(object, ',')
 	}
-	h.str(k)
-	h.data = append(h.data, ':')
+	object = append(appendJSON(object, key), ':')
+	return appendJSON(object, value)
 }
 
-func (h *headerBuilder) str(s string) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+// appendJSON appends a value without the HTML escapes and the line end of encoding/json.
+func appendJSON(text []byte, value any) []byte {
+	b := bytes.NewBuffer(text)
+	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		panic(err) // a string can always be encoded
+	if err := e.Encode(value); err != nil {
+		panic(err) // strings and numbers can always be encoded
 	}
-	h.data = append(h.data, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

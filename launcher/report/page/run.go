@@ -91,7 +91,7 @@ func ReadRun(folder string) (Run, error) {
 	saved, err := checkpoint.List(folder)
 	note(err)
 	for _, c := range saved {
-		r.Checkpoints = append(r.Checkpoints, []string{c.Name, fmt.Sprint(c.Step), c.Time.UTC().Format(time.DateTime), system.Bytes(c.Bytes), c.State()})
+		r.Checkpoints = append(r.Checkpoints, []string{c.Name, fmt.Sprint(c.Step), c.Time.UTC().Format(time.DateTime), system.Bytes(c.Bytes), c.State})
 	}
 	return r, nil
 }
