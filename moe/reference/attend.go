@@ -40,10 +40,13 @@ func (f *formula) attend(q, k, v *node) *node {
 }
 
 // oneHead is softmax(q·kᵀ·scale + mask)·v of one head of one sequence, with the softmax in FP32.
-// Eager code stores scores and probabilities in its own precision, fused code keeps them in FP32.
-func (f *formula) oneHead(q, k, v, mask *node) *node {
-	return f.kernel(func() *node {
-		scores := f.scale(f.linear(q, k, nil), f.scoreScale())
+// Eager code stores scores and probabilities in its own precision. Fused code keeps them in FP32,
+// but rounds the operands of its products: the probabilities and, backward, their scores' gradient.
+func (f *formula) oneHead(q, k, v, mask *node) (y *node) {
+	fused := f.rounding.Way == KernelEnds
+	y = f.kernel(func() *node {
+		product := f.linear(q, k, nil)
+		scores := f.scale(product, f.scoreScale())
 		if f.is("softcap") {
 			const most = 50
 			tanh := func(x float64) float64 { return most * math.Tanh(x/most) }
@@ -53,12 +56,28 @@ func (f *formula) oneHead(q, k, v, mask *node) *node {
 		if f.is("sink") {
 			scores = f.join(scores, f.constant(q.rows, 1, make([]float64, q.rows), scores.dtype))
 		}
-		p := f.softmax(scores)
+		var mean func(r int) float64
+		if fused { // it has the rounded result at hand, which no longer cancels all of a small gradient
+			product.store = q.dtype
+			mean = func(r int) float64 { return accumulator(y).round(dot(y.row(r), y.gradRow(r))) }
+		}
+		p := f.softmaxOf(scores, mean)
 		if f.is("sink") {
 			p = f.columns(p, span(0, k.rows))
 		}
-		return f.linear(f.cast(p, q.dtype), f.transpose(v), nil)
+		if p = f.cast(p, q.dtype); fused {
+			q.dtype.roundAll(p.data)
+		}
+		return f.linear(p, f.transpose(v), nil)
 	})
+	return y
+}
+
+func dot(x, y []float64) (sum float64) {
+	for i, v := range x {
+		sum += v * y[i]
+	}
+	return sum
 }
 
 // eachHead calls do for all heads of all sequences, with the mask of the sequence.

@@ -107,10 +107,9 @@ func (t *tape) reciprocal(x *node) *node {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// sigmoid returns 1 / (1 + exp(-x)), step by step as code does.
+// sigmoid goes backward from its rounded result, as autograd does: near 1 that loses digits.
 func (t *tape) sigmoid(x *node) *node {
-	exp := t.apply(x, func(x float64) float64 { return math.Exp(-x) }, func(_, y float64) float64 { return -y })
-	return t.reciprocal(t.shift(exp, 1))
+	return t.apply(x, sigmoid, func(_, y float64) float64 { return (1 - y) * y })
 }
 
 func (t *tape) clamp(x *node, lo, hi float64) *node {
@@ -220,17 +219,23 @@ func (t *tape) sum(x *node) *node {
 }
 
 // softmax returns that of each row.
-func (t *tape) softmax(x *node) *node {
+func (t *tape) softmax(x *node) *node { return t.softmaxOf(x, nil) }
+
+// softmaxOf returns the softmax of each row. mean returns Σ p·dp of a row if code has it otherwise.
+func (t *tape) softmaxOf(x *node, mean func(r int) float64) *node {
 	y := t.each(x.rows, x.cols, x.dtype, func(r int, y []float64) { softmaxRow(y, x.row(r), accumulator(x)) })
 	return t.derive(y, func() {
 		t.give(x, func(r int, g []float64) {
-			var mean float64
+			var sum float64
 			p, dp := y.row(r), y.gradRow(r)
 			for i := range p {
-				mean = accumulator(x).round(mean + p[i]*dp[i])
+				sum = accumulator(x).round(sum + p[i]*dp[i])
+			}
+			if mean != nil {
+				sum = mean(r)
 			}
 			for i := range g {
-				g[i] = p[i] * (dp[i] - mean)
+				g[i] = p[i] * (dp[i] - sum)
 			}
 		})
 	})
