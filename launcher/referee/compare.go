@@ -54,10 +54,12 @@ const (
 	biasOfFactor = 7
 )
 
-// A row whose norm is below leastNorm of the median norm is held against that. Channels above
-// outlierFactor of the median channel are judged apart from the others.
+// A row whose norm is below leastNorm of the median norm is held against that. It is leastGradient
+// for a gradient: one that nearly cancels is as noisy as its terms. Channels above outlierFactor of
+// the median channel are judged apart from the others.
 const (
 	leastNorm     = 0.01
+	leastGradient = 0.25
 	outlierFactor = 20
 )
 
@@ -153,7 +155,11 @@ func (p tensorPair) judgeRows(c *Comparison, columns []int) {
 			filled = append(filled, norms[len(norms)-1])
 		}
 	}
-	unit := max(leastNorm*median(filled), tiny)
+	unit := leastNorm
+	if c.What != "output" {
+		unit = leastGradient
+	}
+	unit = max(unit*median(filled), tiny)
 	var seen []int
 	errors := func(x []float64) (all []float64) {
 		seen = seen[:0]
