@@ -33,6 +33,9 @@ func (f *formula) frequencies(d int) []float64 {
 			table[i] = FP32.round(table[i]/p.Factor*ramp + table[i]*(1-ramp))
 		}
 	}
+	for i := 1; f.rounding.Jitter != 0 && i < len(table); i++ { // code's power is off by a unit
+		table[i] *= 1 + math.Copysign(0x1p-23, float64(i%2)-0.5)
+	}
 	switch {
 	case f.is("rope_low_frequencies"):
 		BF16.roundAll(table)

@@ -39,12 +39,15 @@ func (f *formula) chosen(x *node, chosen []int) *node {
 	return f.take(x, x.rows, f.TopK, func(r, i int) int { return r*x.cols + chosen[r*f.TopK+i] })
 }
 
-// scores returns what the logits stand for, in FP32.
+// scores returns what the logits stand for.
 func (f *formula) scores(logits *node) *node {
 	if f.Softmax != f.is("router_other_score") {
 		return f.softmax(f.cast(logits, FP32))
 	}
-	return f.sigmoid(f.cast(logits, FP32))
+	if !f.RouterFP32 {
+		logits = f.cast(logits, FP32)
+	}
+	return f.sigmoid(logits) // BF16 under autocast
 }
 
 // routeWeights returns the weights of the chosen experts.
