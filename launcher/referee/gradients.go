@@ -140,6 +140,15 @@ func (j *judge) gradient(name string, want []float64, floors [][]float64, dims [
 	if strings.Contains(name, "embed_tokens") {
 		least *= 1.5 // kernels round partial sums of a token that occurs often
 	}
+	parts := map[int]bool{} // by their first token
+	for _, r := range j.folder.Ranks {
+		if len(r.Tokens) > 0 && len(r.Tokens[0]) > 0 {
+			parts[r.Tokens[0][0]] = true
+		}
+	}
+	if n := len(parts); n > 1 { // each rank's gradient is rounded, and each partial sum of a ring
+		least *= math.Sqrt(1 + float64(n)/2)
+	}
 	c := tensorPair{v.Data, want, floors, rows, least, nil}.compareWhole("gradient", name)
 	return &c, nil
 }
