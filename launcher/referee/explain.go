@@ -14,9 +14,10 @@ import (
 // survives is tried on all.
 
 const (
-	mostTried = 256 // tokens
-	mostNamed = 4   // causes of a module
-	survives  = 1.5 // strain on few tokens and one rounding
+	mostTried   = 256 // tokens
+	mostNamed   = 4   // causes of a module
+	survives    = 1.5 // strain on few tokens and one rounding
+	leastStrain = 0.1 // of a run in the lower precision that it is said to have
 )
 
 // hypothesis is a change of a trial's call that may explain it.
@@ -47,7 +48,8 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 			if few != nil && !(j.strainUnder(t, h, few, line) <= survives) {
 				continue
 			}
-			if s := j.strainUnder(t, h, nil, line); s <= 1 {
+			lower := h.ways[0].Format != t.ways[0].Format // its wider floor would hide anything small
+			if s := j.strainUnder(t, h, nil, line); s <= 1 && !(lower && s < leastStrain) {
 				causes = append(causes, Cause{h.name, h.says, s})
 			}
 		}

@@ -12,6 +12,9 @@ func (f *formula) attend(q, k, v *node) *node {
 	o := f.node(q.rows, f.Heads*f.ValueDim, promote(promote(q.dtype, k.dtype), v.dtype))
 	head := func(s, h int, mask *node) (one *formula, parts []*node, y *node) {
 		one = &formula{tape: tape{rounding: f.rounding, fast: f.fast}, Config: f.Config, mistake: f.mistake}
+		if f.rounding.Way == KernelEnds {
+			one.lost = 2 // of an FP32 operand that a GPU splits into two of TF32
+		}
 		for _, x := range in {
 			part := &node{rows: f.batch.Seq, cols: x.cols / f.Heads, dtype: x.dtype, store: x.store}
 			part.data = f.headRows(x.data, s, h, part.cols)

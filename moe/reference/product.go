@@ -79,13 +79,16 @@ func (t *tape) single(m matrix) tensor.Matrix {
 	if m.flipped {
 		rows, cols = cols, rows
 	}
-	x := tensor.New(tensor.FP32, rows, cols)
+	x, lost := tensor.New(tensor.FP32, rows, cols), t.lost
+	if t.rounding.TF32 {
+		lost = 13
+	}
 	parallel(len(m.data), 1, func(lo, hi int) {
 		values := x.F32()[lo:hi]
 		for i, v := range m.data[lo:hi] {
 			values[i] = float32(v)
-			if bits := math.Float32bits(values[i]); t.rounding.TF32 {
-				values[i] = math.Float32frombits((bits + 0xfff + bits>>13&1) &^ 0x1fff)
+			if bits := math.Float32bits(values[i]); lost > 0 {
+				values[i] = math.Float32frombits((bits + 1<<(lost-1) - 1 + bits>>lost&1) &^ (1<<lost - 1))
 			}
 		}
 	})
