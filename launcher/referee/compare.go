@@ -36,6 +36,7 @@ type Comparison struct {
 	Scaled      bool    `json:"scaled,omitempty"`
 
 	Tokens []int  `json:"tokens,omitempty"` // the worst rows of a wrong tensor
+	far    []int  // all rows of it that are far off
 	Note   string `json:"note,omitempty"`
 }
 
@@ -89,9 +90,10 @@ func (p tensorPair) compareRows(what, name string) Comparison {
 			best = c
 		}
 	}
-	for i, row := range best.Tokens {
-		best.Tokens[i] = live[row]
+	for i, row := range best.far {
+		best.far[i] = live[row]
 	}
+	best.Tokens, best.Far = best.far[:min(8, len(best.far))], len(best.far)
 	p.fit(&best)
 	bias := math.Abs(best.Factor-1) / max(biasOfFloor*best.Floor, biasOfFactor*best.FactorFloor)
 	if len(p.want) >= 1024 && best.Floor > 5e-4 && best.Strain <= 1 && bias > best.Strain {
@@ -190,14 +192,11 @@ func (p tensorPair) judgeRows(c *Comparison, columns []int) {
 	if !c.Wrong() {
 		return
 	}
-	order := descending(observed)
-	for i, at := range order {
+	for _, at := range descending(observed) {
 		if observed[at] <= far {
 			break
 		}
-		if c.Far++; i < 8 {
-			c.Tokens = append(c.Tokens, seen[at])
-		}
+		c.far = append(c.far, seen[at])
 	}
 }
 

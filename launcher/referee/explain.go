@@ -59,7 +59,7 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 		return []Cause{*cause}
 	}
 	if len(causes) == 0 && local {
-		try(j.mixUps(t))
+		try(append(t.fitted(few, line), j.mixUps(t)...))
 	}
 	slices.SortStableFunc(causes, func(a, b Cause) int { return compareFloat(a.Strain, b.Strain) })
 	return causes[:min(mostNamed, len(causes))]
@@ -141,6 +141,7 @@ func (t *trial) mistakes(line *ModuleLine, local bool) (all []hypothesis) {
 	for _, m := range reference.Mistakes() {
 		switch {
 		case !slices.Contains(m.Kinds, t.module.Kind), !local && !strings.Contains(m.Name, "detached"):
+		case m.Name == "scale_other" || m.Name == "window_other": // these are fitted
 		case m.Name == "experts_missing_one":
 			for _, e := range suspects {
 				add(fmt.Sprintf("%s:%d", m.Name, e), fmt.Sprintf("%s: expert %d", m.Says, e))
@@ -158,22 +159,31 @@ func (t *trial) mistakes(line *ModuleLine, local bool) (all []hypothesis) {
 	return all
 }
 
-// suspects lists at most four experts, those that most of the wrong tensors' worst tokens chose.
+// suspects lists at most four experts, those with the fewest tokens that are right. Of
+// these, the ones with most tokens come first.
 func (t *trial) suspects(line *ModuleLine) (all []int) {
 	chosen := t.call.Choices[t.layerPath()+"mlp.gate.indices"]
-	count := map[int]int{}
-	for _, c := range line.wrong("output", "grad_input") {
-		for _, token := range c.Tokens {
-			k := len(chosen.Data) / t.tokens
-			for _, e := range chosen.Data[token*k : (token+1)*k] {
-				if count[int(e)]++; count[int(e)] == 1 {
-					all = append(all, int(e))
-				}
-			}
+	share, wrong := map[int]float64{}, t.far(line, "output", "grad_input")
+	for i, e := range chosen.Data {
+		if _, seen := share[int(e)]; !seen {
+			all = append(all, int(e))
+		}
+		if share[int(e)] += 1e-9; !slices.Contains(wrong, i*t.tokens/len(chosen.Data)) {
+			share[int(e)]--
 		}
 	}
-	slices.SortStableFunc(all, func(a, b int) int { return count[b] - count[a] })
+	slices.SortStableFunc(all, func(a, b int) int { return compareFloat(share[b], share[a]) })
 	return all[:min(4, len(all))]
+}
+
+// far lists the trial's tokens that are far off in wrong tensors.
+func (t *trial) far(line *ModuleLine, what ...string) (tokens []int) {
+	for _, c := range line.wrong(what...) {
+		if strings.HasSuffix(c.Name, t.repeat.Suffix()) {
+			tokens = append(tokens, c.far...)
+		}
+	}
+	return tokens
 }
 
 // layerPath is the path of the module's layer, with a dot.
@@ -192,6 +202,9 @@ func (j *judge) mixUps(t *trial) (all []hypothesis) {
 				return own(param)
 			}
 		}, t.ways})
+	}
+	if t.module.Kind == reference.Experts {
+		replace("weights_transposed", "gate_up_proj is transposed in memory: its numbers are those of the transposed matrix, row by row", j.turned)
 	}
 	if len(t.module.Params) > 0 {
 		replace("weights_after", "the weights are those after the step", j.folder.After)

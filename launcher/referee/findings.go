@@ -160,6 +160,8 @@ func (j *judge) say(c *Comparison, line *ModuleLine) string {
 	switch {
 	case c.Note != "":
 		text += "; " + c.Note
+	case c.Scaled && c.Factor == 0 && c.part() == "forward":
+		text += ": it is zero, nothing comes from " + classOf(line.Path+".")
 	case c.Scaled && c.Statistic != "factor":
 		text += fmt.Sprintf(": it is %s × the reference%s", factorText(c.Factor), j.explainFactor(c.Factor))
 	}

@@ -11,7 +11,7 @@ func (f *formula) attend(q, k, v *node) *node {
 	in := []*node{q, k, v}
 	o := f.node(q.rows, f.Heads*f.ValueDim, promote(promote(q.dtype, k.dtype), v.dtype))
 	head := func(s, h int, mask *node) (one *formula, parts []*node, y *node) {
-		one = &formula{tape: tape{rounding: f.rounding, fast: f.fast}, Config: f.Config, mistake: f.mistake}
+		one = &formula{tape: tape{rounding: f.rounding, fast: f.fast}, Config: f.Config, mistake: f.mistake, numbers: f.numbers}
 		if f.rounding.Way == KernelEnds {
 			one.lost = 2 // of an FP32 operand that a GPU splits into two of TF32
 		}

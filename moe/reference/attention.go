@@ -111,14 +111,14 @@ func (f *formula) scoreScale() float64 {
 		"scale_of_hidden": f.Hidden / f.Heads, "scale_squared": f.HeadDim * f.HeadDim,
 	}
 	powers := map[string]float64{"mscale_missing": 0, "mscale_once": 0.5, "mscale_twice": 2}
-	dim, power := pick(f, dims, f.HeadDim), pick(f, powers, 1)
-	return math.Pow(f.Rope.ScoreScale, power) / math.Sqrt(float64(dim))
+	dim, power, by := pick(f, dims, f.HeadDim), pick(f, powers, 1), pick(f, map[string]float64{"scale_other": f.numbers[0]}, 1)
+	return by * math.Pow(f.Rope.ScoreScale, power) / math.Sqrt(float64(dim))
 }
 
 // mask returns, for a sequence, 0 where token i sees token j and -Inf elsewhere: [seq, seq].
 func (f *formula) mask(s int) []float64 {
 	b, n, documents := f.batch, f.batch.Seq, f.batch.documents()
-	window := pick(f, map[string]int{"window_missing": 0, "window_plus_1": f.Window + 1, "window_minus_1": f.Window - 1}, f.Window)
+	window := pick(f, map[string]int{"window_missing": 0, "window_plus_1": f.Window + 1, "window_minus_1": f.Window - 1, "window_other": int(f.numbers[0])}, f.Window)
 	last := pick(f, map[string]int{"mask_missing": n, "mask_late": 1, "mask_early": -1}, 0)
 	if f.is("documents_joined") {
 		documents = nil

@@ -24,8 +24,12 @@ func (f *formula) experts(path string, x, weights *node, chosen []int) *node {
 		if f.is("experts_weight_on_input") {
 			in = f.mul(in, w)
 		}
-		y := f.mlp(fmt.Sprintf("%s.%d", path, f.expert(e)), in)
+		own := fmt.Sprintf("%s.%d", path, f.expert(e))
+		y := f.mlp(own, in)
 		switch {
+		case f.is("experts_weight_on_gate"):
+			gate := f.mul(f.project(own+".gate_proj", in), w)
+			y = f.project(own+".down_proj", f.act(gate, f.project(own+".up_proj", in)))
 		case f.is("experts_weight_missing") || f.is("experts_weight_on_input"):
 		case f.is("experts_weight_squared"):
 			y = f.mul(f.mul(y, w), w)
@@ -41,7 +45,7 @@ func (f *formula) experts(path string, x, weights *node, chosen []int) *node {
 
 // expert returns whose weights compute for an expert.
 func (f *formula) expert(e int) int {
-	one, two := f.numbers[0], f.numbers[1]
+	one, two := int(f.numbers[0]), int(f.numbers[1])
 	switch {
 	case f.is("experts_shifted"):
 		return (e + 1) % f.Experts
@@ -65,7 +69,7 @@ func (f *formula) dispatch(path string, chosen []int) [][]int {
 		k := i % f.TopK
 		switch {
 		case kept != nil && kept[i] == 0:
-		case f.is("experts_missing_one") && e == f.numbers[0]:
+		case f.is("experts_missing_one") && e == int(f.numbers[0]):
 		case f.is("experts_capacity") && len(pairs[e]) == capacity:
 		case f.is("experts_last_choice_dropped") && k == f.TopK-1:
 		case f.is("experts_first_choice_only") && k > 0:

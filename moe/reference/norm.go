@@ -41,7 +41,7 @@ func (f *formula) norm(path string, x *node) *node {
 func (f *formula) rsqrt(x *node, eps float64) *node {
 	outside := 0.0
 	if f.is("norm_eps_outside") {
-		eps, outside = 0, eps
+		eps, outside = 0, max(eps, f.numbers[0])
 	}
 	return f.apply(f.shift(x, eps),
 		func(x float64) float64 { return 1 / (math.Sqrt(x) + outside) },

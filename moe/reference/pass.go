@@ -17,7 +17,7 @@ type formula struct {
 	layer   int
 	rows    []int // selected; nil: all
 	mistake string
-	numbers [2]int // of the experts that it is about
+	numbers [2]float64 // of the experts that it is about, or a constant
 	params  map[string]*node
 	pass    *Pass
 	wrong   error
@@ -85,9 +85,9 @@ func (m *Module) Forward(call Call) (*Pass, error) {
 	f := &formula{Config: m.config, module: m, call: call, batch: call.Batch, layer: m.Layer, params: map[string]*node{}, pass: p}
 	f.rounding, f.fast = call.Rounding, call.Fast
 	name, numbers, _ := strings.Cut(call.Mistake, ":")
-	f.mistake, f.numbers = name, [2]int{0, 1}
-	if _, err := fmt.Sscanf(numbers+",1", "%d,%d", &f.numbers[0], &f.numbers[1]); numbers != "" && err != nil {
-		return nil, fmt.Errorf("mistake %q: expected numbers of experts behind the colon", call.Mistake)
+	f.mistake, f.numbers = name, [2]float64{0, 1}
+	if _, err := fmt.Sscanf(numbers+",1", "%g,%g", &f.numbers[0], &f.numbers[1]); numbers != "" && err != nil {
+		return nil, fmt.Errorf("mistake %q: expected a number, or numbers of experts, behind the colon", call.Mistake)
 	}
 	if call.Batch == nil || call.Batch.Batch*call.Batch.Seq < 1 || len(call.In) != len(m.Inputs) {
 		return nil, fmt.Errorf("%s: %d inputs: expected %d, and a batch of one token or more", m.Path, len(call.In), len(m.Inputs))

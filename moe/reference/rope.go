@@ -49,7 +49,7 @@ func (f *formula) frequencies(d int) []float64 {
 func (f *formula) turns(d, ahead int, dtype Format) (cos, sin *node) {
 	cosines, sines := f.table("model.rotary_emb.output", d), f.table("model.rotary_emb.output.1", d)
 	positions := f.positions()
-	if cosines == nil || sines == nil || ahead != 0 {
+	if cosines == nil || sines == nil || ahead != 0 || f.is("rope_rolled") {
 		cosines, sines = nil, nil
 		amplitude := pick(f, map[string]float64{"rope_amplitude_missing": 1, "rope_amplitude_added": mscale(f.Rope.Factor, 1)}, f.Rope.Amplitude)
 		table := f.frequencies(d)
@@ -100,7 +100,11 @@ func (f *formula) rotaryTables() []*node {
 // latent attention, and behind in grouped attention.
 func (f *formula) rotary(x *node, width, ahead int, sign float64) *node {
 	d, from := min(f.RopeDim, width), 0
-	if f.is("rope_whole_head") {
+	angled := d
+	switch {
+	case f.is("rope_whole_head"):
+		d, angled = width, width
+	case f.is("rope_whole_repeated"):
 		d = width
 	}
 	if f.KVRank > 0 != f.is("rope_other_end") {
@@ -121,7 +125,13 @@ func (f *formula) rotary(x *node, width, ahead int, sign float64) *node {
 	if inside != Exact && (f.RopeFP32 || f.rounding.Way == KernelEnds) {
 		inside = FP32
 	}
-	cos, sin := f.turns(d, ahead, inside)
+	cos, sin := f.turns(angled, ahead, inside)
+	if angled < d {
+		repeated := func(x *node) *node {
+			return f.take(x, x.rows, d/2, func(r, i int) int { return r*x.cols + i%x.cols })
+		}
+		cos, sin = repeated(cos), repeated(sin)
+	}
 	cos, sin = f.spread(cos, x.cols/width), f.spread(sin, x.cols/width)
 	y := f.kernel(func() *node {
 		h := f.cast(f.reshape(x, width), inside)
@@ -137,12 +147,16 @@ func (f *formula) rotary(x *node, width, ahead int, sign float64) *node {
 
 // positions returns those of the tokens.
 func (f *formula) positions() []int32 {
-	if f.batch.Positions != nil && !f.is("rope_positions_ignored") {
-		return f.batch.Positions
-	}
-	positions := make([]int32, f.batch.Batch*f.batch.Seq)
+	own, n := f.batch.Positions, f.batch.Seq
+	positions := make([]int32, f.batch.Batch*n)
 	for i := range positions {
-		positions[i] = int32(i % f.batch.Seq)
+		at := i % n
+		if f.is("rope_rolled") {
+			at = (at + 1) % n
+		}
+		if positions[i] = int32(at); own != nil && !f.is("rope_positions_ignored") {
+			positions[i] = own[i-i%n+at]
+		}
 	}
 	return positions
 }

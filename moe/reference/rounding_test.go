@@ -80,7 +80,7 @@ func TestWrongInputs(t *testing.T) {
 		"expected 4 for each tok": func(c *Call) {
 			c.Choices = map[string]Tensor{"model.layers.1.mlp.gate.indices": {Data: make([]float64, 9)}}
 		},
-		"numbers of experts": func(c *Call) { c.Mistake = "experts_swapped:a" },
+		"or numbers of experts": func(c *Call) { c.Mistake = "experts_swapped:a" },
 	} {
 		m := g.module("model.layers.1.mlp.experts")
 		call := Call{Batch: g.batch, Choices: g.choices, Param: g.weight, In: []Tensor{g.read(m.Inputs[0]), g.read(m.Inputs[1])}}

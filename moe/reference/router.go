@@ -99,6 +99,13 @@ func (f *formula) choose(path string, scores *node) (chosen []int) {
 	if f.Groups > 1 && !f.is("router_groups_ignored") {
 		f.keepGroups(choice, scores)
 	}
+	if f.is("router_choice_lowest") { // those outside the groups are lowest of all
+		for i, score := range choice {
+			choice[i] = min(-score, 10)
+		}
+		f.note("choice", slices.Clone(choice), f.Experts)
+		delete(f.pass.Extra, "groups")
+	}
 	for r := range scores.rows {
 		chosen = append(chosen, largest(choice[r*f.Experts:(r+1)*f.Experts], f.TopK)...)
 	}
