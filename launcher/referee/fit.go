@@ -21,6 +21,7 @@ type fit struct {
 
 var fits = []fit{
 	{"scale_other", "scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
+	{"window_other", "window_other:%.0f", "there is a sliding window of %.0f tokens", 0, 0},
 	{"norm_no_eps", "norm_eps_%.3g", "the norm's eps is %.2g", 1e-9, 1},
 	{"norm_eps_outside", "norm_eps_outside:%.3g", "the norm's eps is outside the root: it divides by rms + eps, with an eps of %.2g", 1e-9, 1},
 }
@@ -34,33 +35,38 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 	if few != nil {
 		call = *few
 	}
-	add := func(f fit, constant float64) {
+	for _, m := range reference.Mistakes() {
+		i := slices.IndexFunc(fits, func(f fit) bool { return f.base == m.Name })
+		if i < 0 || !slices.Contains(m.Kinds, t.module.Kind) {
+			continue
+		}
+		f := fits[i]
+		error := func(x float64) float64 { return t.miss(call, fmt.Sprintf(f.name, x)) }
+		constant := 0.0
+		if m.Name == "window_other" {
+			constant = t.window(line, error)
+		} else {
+			constant = least(f.from, f.to, error)
+		}
 		name := fmt.Sprintf(f.name, constant)
 		all = append(all, hypothesis{name, fmt.Sprintf(f.says, constant), func(c *reference.Call) { c.Mistake = name }, t.ways})
 	}
-	for _, m := range reference.Mistakes() {
-		i := slices.IndexFunc(fits, func(f fit) bool { return f.base == m.Name })
-		if i >= 0 && slices.Contains(m.Kinds, t.module.Kind) {
-			f := fits[i]
-			add(f, least(f.from, f.to, func(x float64) float64 { return t.miss(call, fmt.Sprintf(f.name, x)) }))
-		}
-	}
-	if far := t.far(line, "output"); slices.Contains([]reference.Kind{reference.Core, reference.Attention}, t.module.Kind) && len(far) > 0 {
-		f := fit{name: "window_other:%.0f", says: "there is a sliding window of %.0f tokens"}
-		seq := t.call.Batch.Seq
-		for i, token := range far {
-			far[i] = token % seq
-		}
-		best, error := 0.0, inf
-		first := slices.Min(far) // the first token outside; it may differ by little
-		for width := max(1, first-8); width <= first; width++ {
-			if e := t.miss(call, fmt.Sprintf(f.name, float64(width))); e < error {
-				best, error = float64(width), e
-			}
-		}
-		add(f, best)
-	}
 	return all
+}
+
+// window returns the width of a sliding window. The first wrong token of a sequence is the first
+// that lacks a key, or one soon after it, where that key counts.
+func (t *trial) window(line *ModuleLine, error func(float64) float64) (best float64) {
+	first, nearest := t.call.Batch.Seq, inf
+	for _, token := range t.far(line, "output") {
+		first = min(first, token%t.call.Batch.Seq)
+	}
+	for width := max(1, first-8); width <= first; width++ {
+		if e := error(float64(width)); e < nearest {
+			best, nearest = float64(width), e
+		}
+	}
+	return best
 }
 
 // miss is how far the recorded output is from the reference under a mistake.
@@ -80,7 +86,7 @@ func (t *trial) miss(call reference.Call, mistake string) float64 {
 // least returns where f is least between two positive numbers: on a grid of ratios, then between
 // the neighbours of the best, by golden sections.
 func least(from, to float64, f func(float64) float64) float64 {
-	const points, golden = 48, 0.6180339887
+	const points, golden = 36, 0.6180339887
 	ratio := math.Pow(to/from, 1.0/points)
 	best, error := from, inf
 	for i := range points + 1 {
@@ -92,7 +98,7 @@ func least(from, to float64, f func(float64) float64) float64 {
 	lo, hi := math.Log(best/ratio), math.Log(best*ratio)
 	a, b := hi-golden*(hi-lo), lo+golden*(hi-lo)
 	at, bt := f(math.Exp(a)), f(math.Exp(b))
-	for hi-lo > 1e-6 {
+	for hi-lo > 1e-5 {
 		if at < bt {
 			hi, b, bt = b, a, at
 			a = hi - golden*(hi-lo)
