@@ -65,6 +65,7 @@ func TestRemovedCommands(t *testing.T) {
 		"train --pp-layout E|L":     "there is no flag --pp-layout: all stages",
 		"train --set pp_layout=E":   "all stages of a pipeline cost the same",
 		"generate --check":          "unknown flag --check",
+		"generate --fast":           "there is no flag --fast: texts are generated with the bits of training",
 		"verify-layouts --passes 2": "give --micro-batch",
 	} {
 		refuse(t, cli.ExitUsage, strings.Fields(line), want)

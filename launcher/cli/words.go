@@ -66,6 +66,7 @@ var flagAdvice = map[string]string{
 	"wandb":    "OUT/metrics.jsonl holds every step, and OUT/tensorboard the events for TensorBoard",
 	"training": "the sections are [model], [model.yarn], [optimizer], [guard], [mx], [nvfp4], [mxfp4] and [fp8]; all other settings stand before them",
 
+	"fast":          "texts are generated with the bits of training, which is the only way now: leave it out",
 	"http":          "OUT/report.html is written every 30 s while the run goes on and loads itself again, and TensorBoard reads OUT/tensorboard",
 	"interleave":    "the precisions take turns round by round",
 	"passes":        "give --micro-batch, and compare the checksums of several calls",
