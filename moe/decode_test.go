@@ -1,7 +1,7 @@
 package moe
 
-// Texts that are computed a few tokens at a time, against passes over all of them. Log-probabilities
-// are compared with those of training in decode_exact_test.go.
+// Texts that are computed a few tokens at a time, against passes over all of them.
+// decode_exact_test.go compares log-probabilities with those of training.
 
 import (
 	"fmt"
@@ -56,9 +56,16 @@ func (m *member) decoder(t testing.TB) *Decoder {
 // All ways to cut a text into parts give the scores of a pass over all of it.
 func TestExtendFollowsLogits(t *testing.T) {
 	ways := [][]int{{13}, {1, 13}, {6, 7, 12, 13}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}}
+	models := map[string]Config{}
 	for _, v := range variants() {
-		t.Run(v.String(), func(t *testing.T) {
-			m := alone(t, v.config(), tensor.FP32, 13)
+		models[v.String()] = v.config()
+	}
+	for name, edit := range sharingKeys {
+		models[name] = with(tiny(), edit)
+	}
+	for name, cfg := range models {
+		t.Run(name, func(t *testing.T) {
+			m := alone(t, cfg, tensor.FP32, 13)
 			d, mark := m.decoder(t), m.ex.Mark()
 			text, _ := text(3, 1, 13, m.model.Config.Vocab)
 			want, err := m.fullLogits(text)
