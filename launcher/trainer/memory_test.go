@@ -41,7 +41,7 @@ func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []eve
 		if err != nil {
 			return err
 		}
-		rule, err := cfg.Rule()
+		rule, err := cfg.Optimizer.Rule()
 		if err != nil {
 			return err
 		}
