@@ -30,7 +30,7 @@ func onLayout(t *testing.T, cfg Config, precision string, ranks, ep, seq int, bo
 		if err != nil {
 			return err
 		}
-		model, err := NewOn(on, cfg, p, seq, nil)
+		model, err := NewStage(on, cfg, p, seq, nil, cfg.Whole())
 		if err != nil {
 			return err
 		}
