@@ -65,6 +65,9 @@ func TestRemovedCommands(t *testing.T) {
 		"train --pp-layout E|L":     "there is no flag --pp-layout: all stages",
 		"train --set pp_layout=E":   "all stages of a pipeline cost the same",
 		"generate --check":          "unknown flag --check",
+		"eval --averaged":           "there is no flag --averaged: runs keep no average of their weights",
+		"train --set ema=0.9":       "runs keep no average of their weights any more: leave it out",
+		"generate --fast":           "there is no flag --fast: texts are generated with the bits of training",
 		"verify-layouts --passes 2": "give --micro-batch",
 	} {
 		refuse(t, cli.ExitUsage, strings.Fields(line), want)

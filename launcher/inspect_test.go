@@ -47,9 +47,8 @@ func TestInspectSums(t *testing.T) {
 			if got, want := s.Parameters, cfg.Model.Count(); got != want {
 				t.Errorf("counts are %+v, want %+v", got, want)
 			}
-			compressed, _ := cfg.Model.KVCache()
-			if dtype, err := cfg.DType(); err != nil || s.Cache.CompressedBytes != compressed*int64(dtype.Size()) {
-				t.Errorf("a token in the cache takes %d bytes, %v", s.Cache.CompressedBytes, err)
+			if dtype, err := cfg.DType(); err != nil || s.Cache != cfg.Model.KVCache()*int64(dtype.Size()) {
+				t.Errorf("a token in the cache takes %d bytes, %v", s.Cache, err)
 			}
 			var sum inspecting.PartSizes
 			var replicated, routed int64
@@ -114,7 +113,7 @@ func TestInspectText(t *testing.T) {
 	for _, want := range []string{
 		"671B, bf16, on 64 ranks; steps of 512 sequences of 4096 tokens", "training: 20000 steps", "learning rate 0.00022, warm-up of 2000 steps", "parameters: 671 B total, 37.55 B active", "\nrouted experts               653.9 B     20.43 B       97.4%\n",
 		"\nattention projections ", "\nattention scores ", "\ndense FFN ", "\nrouter ", "\nshared experts ", "\noutput head ",
-		"KV cache per token: 70272 bytes compressed", "71.1 times as much",
+		"KV cache per token: 4997120 bytes, keys and values of 128 heads",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

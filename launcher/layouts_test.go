@@ -86,7 +86,7 @@ func TestLayoutsJSON(t *testing.T) {
 			}
 		}
 		var names []string
-		for _, l := range mesh.All(want.Ranks, experts) {
+		for _, l := range mesh.Sharing(want.Ranks, 1, 1, 1, experts) {
 			names = append(names, l.Name())
 		}
 		if !slices.Equal(ids, names) {

@@ -103,7 +103,6 @@ var modelRefusals = []refusal{
 	{"generate --prompt x --checkpoint none", "none ... expected the folder of a run"},
 	{"generate --prompt x --checkpoint empty", "empty ... config.json"},
 	{"generate --prompt x --tokenizer tiktoken:gpt2", "50257 ids ... vocabulary is 256 ... --tokenizer"},
-	{"generate --prompt x --averaged", "holds no averaged weights: only runs with ema"},
 	{"eval x", `"x" ... --data`},
 	{"eval --seq 5000", "--seq is 5000 ... 1 to 4096"},
 	{"eval --seq 4096", "validation data ... 4097"},

@@ -148,7 +148,7 @@ func (fakeRuns) Locate(_, _ checking.Trial) (checking.FirstDifference, error) {
 func TestVerifyLayoutsDiffer(t *testing.T) {
 	var out, lines bytes.Buffer
 	var trials []checking.Trial
-	for _, l := range mesh.All(4, 8) {
+	for _, l := range mesh.Sharing(4, 1, 1, 1, 8) {
 		trials = append(trials, checking.Trial{Layout: l})
 	}
 	err := checking.CompareLayouts(trials, fakeRuns{func(l mesh.Layout) bool { return l.EP == 2 }}, &out, &lines)
@@ -180,14 +180,14 @@ func TestNameAxis(t *testing.T) {
 		"several ranks":                       func(l mesh.Layout) bool { return l.World > 1 },
 	} {
 		var all []checking.Verified
-		for _, l := range slices.Concat(mesh.All(1, 8), mesh.All(8, 8), mesh.Pipelines(8, 2, 8), mesh.Pipelines(8, 8, 8)) {
+		for _, l := range slices.Concat(mesh.Sharing(1, 1, 1, 1, 8), mesh.Sharing(8, 1, 1, 1, 8), mesh.Sharing(8, 2, 1, 1, 8), mesh.Sharing(8, 8, 1, 1, 8)) {
 			all = append(all, checking.Verified{Layout: l.Name(), Mesh: l, Same: !differ(l)})
 		}
 		if got, agree, _ := checking.NameAxis(all); got != want || agree != 0 {
 			t.Errorf("%s, as have %d others, want %s", got, agree, want)
 		}
 	}
-	one := []checking.Verified{{Mesh: mesh.Default(1), Same: true}, {Mesh: mesh.Default(8)}, {Mesh: mesh.All(8, 8)[1], Same: true}}
+	one := []checking.Verified{{Mesh: mesh.Default(1), Same: true}, {Mesh: mesh.Default(8)}, {Mesh: mesh.Sharing(8, 1, 1, 1, 8)[1], Same: true}}
 	if got, agree, _ := checking.NameAxis(one); got != "ep > 1" || agree != 1 {
 		t.Errorf("%s, as have %d others", got, agree)
 	}

@@ -36,9 +36,6 @@ type attentionKind interface {
 	linears(add func(name string, in, out int, expands bool))
 	// vectors returns the norms and biases of some layers.
 	vectors(layers int64) Module
-	// compressed returns the number of elements per layer and token from which keys and values can
-	// be computed; 0: keys and values are not compressed.
-	compressed() int
 	// rotary returns the table that rotates queries and keys, from one of interleaved pairs.
 	rotary(t *tensor.RotaryTable) *tensor.RotaryTable
 	// build adds the parameters of a layer to b. prefix begins their names.

@@ -88,20 +88,10 @@ func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor,
 // mix is the first half: x + attention(norm(x)).
 func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	defer p.endHalf(p.ex.Mark())
-	a := l.attend(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), s.attention)
+	a := l.attention.forward(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), s.attention)
 	p.observe("attention", a)
 	tensor.Add(p.ex, a.Mat(), a.Mat(), x.Mat())
 	return a
-}
-
-// attend runs attention in the form that the pass needs: absorbed, or that of training.
-func (l *block) attend(p phase, x tensor.Tensor, s attentionState) tensor.Tensor {
-	if p.decoding != nil {
-		if fast := p.decoding.decoder.absorbed[l.layer]; fast != nil {
-			return fast.extend(p, x, s)
-		}
-	}
-	return l.attention.forward(p, x, s)
 }
 
 // backward returns the gradient of the input, given dy, the gradient of the output. A fused phase

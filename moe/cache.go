@@ -10,24 +10,18 @@ type Cache struct {
 	tokens   int
 }
 
-// layerCache is the cache of a layer: keys and values as training rounds them, head by head, or
-// what they are computed from.
+// layerCache is the cache of a layer: keys and values as training rounds them, head by head.
 type layerCache struct {
 	keys, values tensor.Tensor // [heads, capacity, keyDim], [heads, capacity, valueDim]
-	rows         tensor.Tensor // [capacity, attentionKind.compressed()]
 }
 
 // NewCache returns a cache for a sequence of up to capacity tokens. It takes
 // capacity times the elements of Config.KVCache on all ranks of a pipeline together.
 func (d *Decoder) NewCache(capacity int) *Cache {
-	c := &Cache{layers: make([]layerCache, len(d.absorbed)), capacity: capacity}
+	c := &Cache{layers: make([]layerCache, d.stages[0].Config.Layers), capacity: capacity}
 	for _, m := range d.stages {
 		cfg, dtype := m.Config, m.precision.DType
 		for _, b := range m.blocks {
-			if d.absorbed[b.layer] != nil {
-				c.layers[b.layer].rows = tensor.New(dtype, capacity, cfg.kind().compressed())
-				continue
-			}
 			heads := cfg.keyHeads()
 			c.layers[b.layer] = layerCache{keys: tensor.New(dtype, heads, capacity, cfg.KeyDim()), values: tensor.New(dtype, heads, capacity, cfg.ValueDim)}
 		}

@@ -4,8 +4,6 @@ package moe
 // over its parts.
 
 import (
-	"cmp"
-
 	"spmoe/mx"
 )
 
@@ -281,11 +279,8 @@ func (m Module) OnRank(ranks int) int64 {
 	return m.Params
 }
 
-// KVCache returns the elements per token of a cache for generation: compressed, in latent attention
-// to latent vectors and rotary keys, and expanded, as keys and values of all their heads. The MTP
-// module is not part of generation.
-func (c Config) KVCache() (compressed, expanded int64) {
-	layers := int64(c.Layers)
-	expanded = int64(c.keyHeads() * (c.KeyDim() + c.ValueDim))
-	return layers * cmp.Or(int64(c.kind().compressed()), expanded), layers * expanded
+// KVCache returns the elements per token of a cache for generation: keys and values of all their
+// heads. The MTP module is not part of generation.
+func (c Config) KVCache() int64 {
+	return int64(c.Layers * c.keyHeads() * (c.KeyDim() + c.ValueDim))
 }

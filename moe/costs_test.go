@@ -101,16 +101,12 @@ func TestPublishedModules(t *testing.T) {
 	approx(t, "forward GFLOP of attention, all of it", forward[Scores], 2*10.23, 0.02)
 	approx(t, "forward GFLOP of the MTP module beside attention", forward["MTP"]-forward[Scores]/61, 3.23, 0.01)
 
-	for flavor, want := range map[string]float64{"16B": 15.6e3, "236B": 34.6e3, "671B": 70.272e3 / 2} {
-		cfg, err := FlavorByName(flavor)
-		if err != nil {
-			t.Fatal(err)
-		}
-		compressed, expanded := cfg.KVCache()
-		approx(t, flavor+": cached elements a token", float64(compressed), want, 0.05e3)
-		if expanded != int64(cfg.Layers*cfg.Heads*320) {
-			t.Errorf("%s: %d elements expanded", flavor, expanded)
-		}
+	cfg, err := FlavorByName("671B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.KVCache(); got != 61*128*320 {
+		t.Errorf("%d elements of a token are cached", got)
 	}
 }
 

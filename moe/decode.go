@@ -2,8 +2,7 @@ package moe
 
 // Decoding extends texts by a few tokens at a time from the cached state of the earlier tokens
 // (cache.go), and returns the scores of the next token. It is the forward pass of training with a
-// cache: a row's result does not depend on the other rows, so neither do the scores. The
-// absorbed form (absorbed.go) is faster and rounds differently.
+// cache: a row's result does not depend on the other rows, so neither do the scores.
 
 import (
 	"fmt"
@@ -15,12 +14,11 @@ import (
 // calls are collective. Every rank makes the same calls in the same order, without sequences if it
 // has none to extend, because the other ranks need its experts.
 type Decoder struct {
-	stages   []*Model // of this rank, in the order of the model
-	relay    Relay
-	rope     *tensor.RotaryTable
-	absorbed []*absorbed   // by layer; nil: attention is that of training
-	logits   tensor.Tensor // [sequences, vocab] FP32, of the last call
-	loss     tensor.CrossEntropy
+	stages []*Model // of this rank, in the order of the model
+	relay  Relay
+	rope   *tensor.RotaryTable
+	logits tensor.Tensor // [sequences, vocab] FP32, of the last call
+	loss   tensor.CrossEntropy
 
 	// Routes is optional: it records or replaces the choices of experts of each call's tokens, one
 	// sequence after the other.
@@ -40,27 +38,23 @@ type Relay interface {
 // Config.MaxPositions, which may be more than the model was built for.
 //
 // Scores have the bits of a training pass over the whole text, for any batch, any parts of the text
-// and any ranks, if [Precision.CheckDecoding] allows it. A fast decoder caches what MLA compresses
-// tokens to. It reads less memory, and its scores agree to rounding.
-func (m *Model) NewDecoder(ex *tensor.Exec, context int, fast bool) (*Decoder, error) {
-	return NewStageDecoder(ex, context, fast, []*Model{m}, nil)
+// and any ranks, if [Precision.CheckDecoding] allows it.
+func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
+	return NewStageDecoder(ex, context, []*Model{m}, nil)
 }
 
 // NewStageDecoder is NewDecoder for the stages of this rank, in the order of the model. The ranks
 // of a pipeline pass the same tokens. Only the one with the head gets scores.
-func NewStageDecoder(ex *tensor.Exec, context int, fast bool, stages []*Model, relay Relay) (*Decoder, error) {
+func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay) (*Decoder, error) {
 	c := stages[0].Config
 	if context < 1 || context > c.MaxPositions {
 		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, c.MaxPositions)
 	}
-	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context), absorbed: make([]*absorbed, c.Layers)}
+	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context)}
 	for _, m := range stages {
-		for i, b := range m.blocks {
+		for i := range m.blocks {
 			if err := m.sharded.gather(ex, m.blockUnit(i)); err != nil {
 				return nil, err
-			}
-			if a, ok := b.attention.(*latentAttention); ok && fast {
-				d.absorbed[b.layer] = a.absorb(ex)
 			}
 		}
 	}

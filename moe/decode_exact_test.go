@@ -30,7 +30,7 @@ func onLayout(t *testing.T, cfg Config, precision string, ranks, ep, seq int, bo
 		if err != nil {
 			return err
 		}
-		model, err := NewOn(on, cfg, p, seq, nil)
+		model, err := NewStage(on, cfg, p, seq, nil, cfg.Whole())
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func decodedLogProbs(t *testing.T, cfg Config, precision string, ranks int, seed
 	all := map[place]float64{}
 	onLayout(t, cfg, precision, ranks, ranks, 8, func(m *member) error {
 		rng := rand.New(rand.NewPCG(seed, 3)) // the same on all ranks
-		d, err := m.model.NewDecoder(m.ex, longText, false)
+		d, err := m.model.NewDecoder(m.ex, longText)
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func TestTrainingReplaysDecoding(t *testing.T) {
 	experts := make([][]int32, cfg.Layers) // by layer: [tokens, topK]
 	probs := make([]float64, len(text)-1)
 	onLayout(t, cfg, "bf16", 1, 1, 8, func(m *member) error {
-		d, err := m.model.NewDecoder(m.ex, len(text), false)
+		d, err := m.model.NewDecoder(m.ex, len(text))
 		if err != nil {
 			return err
 		}

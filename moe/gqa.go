@@ -66,8 +66,6 @@ func (c groupedKind) vectors(layers int64) (all Module) {
 	return all
 }
 
-func (c groupedKind) compressed() int { return 0 }
-
 func (c groupedKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t.Halves() }
 
 func (c groupedKind) build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention {

@@ -38,33 +38,6 @@ func TestGroupedQueryGradients(t *testing.T) {
 	}
 }
 
-// Decoding multiplies with the kernel that trains: in FP32, scores have the bits of a pass over the
-// whole text, however it is cut.
-func TestGroupedQueryExtend(t *testing.T) {
-	for name, edit := range sharingKeys {
-		t.Run(name, func(t *testing.T) {
-			m := alone(t, with(tiny(), edit), tensor.FP32, 13)
-			d := m.decoder(t)
-			text, _ := text(3, 1, 13, m.model.Config.Vocab)
-			want, err := m.fullLogits(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, ends := range [][]int{{13}, {1, 13}, {6, 7, 12, 13}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}} {
-				got, err := m.inParts(d, text, ends...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i, end := range ends {
-					if !slices.Equal(got[i], want[end-1]) {
-						t.Errorf("cut at %v: scores after token %d are off by %.2g", ends, end, distance(got[i], want[end-1]))
-					}
-				}
-			}
-		})
-	}
-}
-
 // QK-clip brings scores down to the limit by scaling queries only.
 func TestGroupedQueryClip(t *testing.T) {
 	const seq = 8

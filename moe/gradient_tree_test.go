@@ -67,7 +67,7 @@ func trainedOnHosts(t *testing.T, cfg Config, sizes outputSizes, precision, exch
 		if err != nil {
 			return err
 		}
-		m, err := NewOn(on, cfg, p, b.Seq, x)
+		m, err := NewStage(on, cfg, p, b.Seq, x, cfg.Whole())
 		if err != nil {
 			return err
 		}

@@ -116,7 +116,7 @@ func (m *member) everything(b Batch) (map[string][]float32, error) {
 		return nil, err
 	}
 	all["logits"] = slices.Clone(logits.F32())
-	d, err := m.model.NewDecoder(m.ex, b.Seq, false)
+	d, err := m.model.NewDecoder(m.ex, b.Seq)
 	if err != nil {
 		return nil, err
 	}

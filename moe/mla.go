@@ -61,9 +61,6 @@ func (c latentKind) vectors(layers int64) Module {
 	return norm(layers, c.KVRank).plus(norm(layers, c.QRank))
 }
 
-// compressed is a normalized latent, from which keys and values are expanded, and the rotated key.
-func (c latentKind) compressed() int { return c.KVRank + c.RopeDim }
-
 func (c latentKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t }
 
 func (c latentKind) build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention {

@@ -67,13 +67,7 @@ func (m *Model) Tables() []tensor.Tensor { return m.rope.Elements() }
 // All Mixture-of-Experts layers share the exchange; nil means ep.OneSided. The number of ranks must
 // divide the number of experts.
 func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
-	return NewOn(OneGroup(c), cfg, precision, seq, exchange)
-}
-
-// NewOn is New on a mesh, in which experts may have replicas. The exchange must be that of the
-// mesh, and ep must divide the number of experts. The results have the same bits on every mesh.
-func NewOn(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange) (*Model, error) {
-	return NewStage(mesh, cfg, precision, seq, exchange, cfg.Whole())
+	return NewStage(OneGroup(c), cfg, precision, seq, exchange, cfg.Whole())
 }
 
 // NewInference is New for a model that is not trained: it has no memory for gradients, and Train

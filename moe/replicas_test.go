@@ -44,7 +44,7 @@ func TestReplicasWithPassesInFlight(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		model, err := NewOn(on, cfg, precision, seq, nil)
+		model, err := NewStage(on, cfg, precision, seq, nil, cfg.Whole())
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func TestReplicasShareMemory(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		m, err := NewOn(on, cfg, Unquantized(tensor.FP32), 8, nil)
+		m, err := NewStage(on, cfg, Unquantized(tensor.FP32), 8, nil, cfg.Whole())
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func TestHostsShareMemory(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			m, err := NewOn(on, cfg, Unquantized(tensor.FP32), 8, nil)
+			m, err := NewStage(on, cfg, Unquantized(tensor.FP32), 8, nil, cfg.Whole())
 			if err != nil {
 				return err
 			}
@@ -157,7 +157,7 @@ func TestMeshRefuses(t *testing.T) {
 		o := DefaultOptions().FP8
 		o.Gradient = gradientSquares
 		p := o.precision()
-		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "has 128 rows of an expert") {
+		if _, err := NewStage(on, quantizable(64, 64), p, 8, nil, quantizable(64, 64).Whole()); err == nil || !strings.Contains(err.Error(), "has 128 rows of an expert") {
 			t.Errorf("blocks with rows of several replicas: %v", err)
 		}
 		return nil

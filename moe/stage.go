@@ -46,8 +46,10 @@ func (s Stage) validate(cfg Config) error {
 	return nil
 }
 
-// NewStage is NewOn for a part of a model. The ranks of the mesh are those with the same stage.
-// Stages on one rank may share an exchange.
+// NewStage is New for a part of a model on a mesh, in which experts may have replicas. The ranks of
+// the mesh are those with the same stage. The exchange must be that of the mesh, and ep must divide
+// the number of experts. Stages on one rank may share an exchange. The results have the same bits
+// on every mesh.
 func NewStage(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange, stage Stage) (*Model, error) {
 	return build(newBuilder(precision, mesh), mesh, cfg, seq, exchange, stage)
 }

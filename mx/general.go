@@ -76,5 +76,3 @@ func largestFinite(ex *tensor.Exec, x tensor.Matrix) float32 {
 	}
 	return math.Float32frombits(most)
 }
-
-func magnitude(v float32) float32 { return float32(math.Abs(float64(v))) }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"spmoe/tensor/internal/vec"
 )
 
 // Shapes about the blocks of query rows and of keys; head widths that differ and are no vector's
@@ -255,6 +257,17 @@ func (a *attention) whole() []dense {
 	MatMul(ex, dq, ds, a.k.Matrix)
 	MatMul(ex, dk, ds.T(), a.q.Matrix)
 	return []dense{values(o), values(dq), values(dk), values(dv)}
+}
+
+// softmaxRow sets row i of p to exp(scale·scores - max) for the first seen scores. It returns the
+// inverse of the row's sum.
+func softmaxRow(p Matrix, i, seen int, scores []float32, scale float32) float32 {
+	scores = scores[:seen]
+	top := scale * vec.Max(scores)
+	if p.dtype == BF16 {
+		return 1 / vec.ExpSumBF16(only(p.bf16Row(i), keyRange{0, seen}), scale, scores, top)
+	}
+	return 1 / vec.ExpSum(only(p.f32Row(i), keyRange{0, seen}), scale, scores, top)
 }
 
 func clearKeys(m Matrix) { fill(m, func() float64 { return 0 }) }

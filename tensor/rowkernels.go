@@ -19,9 +19,6 @@ func Scale(dst []float32, a float32, x []float32) { vec.Scale(dst, a, x) }
 // Dot returns the inner product of x and y.
 func Dot(x, y []float32) float32 { return vec.Dot(x, y) }
 
-// AddScaledBF16 sets dst += a·x.
-func AddScaledBF16(dst []float32, a float32, x []BFloat16) { vec.AddScaledBF16(dst, a, words(x)) }
-
 // ScaleBF16 sets dst = a·x, rounded to nearest even.
 func ScaleBF16(dst []BFloat16, a float32, x []float32) { vec.ScaleBF16(words(dst), a, x) }
 
@@ -43,8 +40,8 @@ func CopyStreaming(dst, src []byte) { stream.Copy(dst, src) }
 func StreamingFence() { stream.Fence() }
 
 // SumRows sets dst to the sum over i of weights[i] times the BF16 row at rows[i], which has the
-// length of dst. It sums in FP32 and in that order, and gives the bits of AddScaledBF16 row after
-// row. Meanwhile it prefetches ahead, the rows of the next call. ahead has the length of rows.
+// length of dst. It sums in FP32 and in that order, row after row. Meanwhile it prefetches ahead,
+// the rows of the next call. ahead has the length of rows.
 func SumRows(dst []float32, rows, ahead []unsafe.Pointer, weights []float32) {
 	stream.Sum(dst, rows, ahead, weights)
 }

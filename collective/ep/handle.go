@@ -65,10 +65,6 @@ type Handle struct {
 	bases [3][]unsafe.Pointer
 }
 
-func bytesOf[T any](s []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
-}
-
 // arena returns the arena of the rows that outlive a call.
 func (h *Handle) arena(ex *tensor.Exec) *tensor.Arena {
 	if h.Rows != nil {

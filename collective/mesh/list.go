@@ -2,17 +2,11 @@ package mesh
 
 // All layouts of a number of ranks, and the one that is nearest to given degrees.
 
-// All lists the legal layouts of a number of ranks in a single stage for a model with this number
-// of routed experts. The order is by dp_replicate, ascending, and then by ep, descending. So
+// Sharing lists the legal layouts of a number of ranks in pp stages, in which cp · tp ranks share
+// each sequence, for a model with this number of routed experts. There are none unless pp · cp · tp
+// divides the ranks. The order is by dp_replicate, ascending, and then by ep, descending. So
 // [Default] comes first if it is legal. Without experts ep makes no difference, and each dense mesh
 // is listed once.
-func All(world, experts int) []Layout { return Pipelines(world, 1, experts) }
-
-// Pipelines is All for pipelines of pp ranks. There are none unless pp divides the ranks.
-func Pipelines(world, pp, experts int) []Layout { return Sharing(world, pp, 1, 1, experts) }
-
-// Sharing is Pipelines for layouts in which cp · tp ranks share each sequence. There are none
-// unless they divide the ranks.
 func Sharing(world, pp, cp, tp, experts int) []Layout {
 	if world%(pp*cp*tp) != 0 {
 		return nil

@@ -43,7 +43,7 @@ var (
 	Sparse = [...]Axis{PP, DPReplicate, EFSDP, EP}
 )
 
-// Layout holds the degree of each axis. [Resolve] and [All] return legal ones.
+// Layout holds the degree of each axis. [Resolve] and [Sharing] return legal ones.
 type Layout struct {
 	World       int `json:"world"`
 	PP          int `json:"pp"`

@@ -39,11 +39,6 @@ type Error struct {
 // Error returns what breaks the rule, the rule, and what to use instead.
 func (e *Error) Error() string { return fmt.Sprintf("%s (%s): %s", e.Given, e.Rule, e.Instead) }
 
-// New is [Resolve] for three degrees in a single stage, and a model that sets no limits.
-func New(world, dpReplicate, dpShard, ep int) (Layout, error) {
-	return Resolve(world, Degrees{DPReplicate: dpReplicate, DPShard: dpShard, EP: ep}, Model{})
-}
-
 // Resolve returns the layout of a number of ranks for a model. If the degrees break a rule, it
 // returns an [Error] with the nearest legal layout.
 func Resolve(world int, d Degrees, of Model) (Layout, error) {

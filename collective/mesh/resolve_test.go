@@ -144,14 +144,14 @@ func TestAll(t *testing.T) {
 		{4, 0, []string{"dp1x4-ep4", "dp2x2-ep2", "dp4x1-ep1"}},
 	} {
 		var got []string
-		for _, l := range All(test.world, test.experts) {
+		for _, l := range Sharing(test.world, 1, 1, 1, test.experts) {
 			got = append(got, l.Name())
 		}
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%d ranks, %d experts: %q, want %q", test.world, test.experts, got, test.want)
 		}
 	}
-	if n := len(All(8, 64)) + len(All(16, 64)); n != 25 {
+	if n := len(Sharing(8, 1, 1, 1, 64)) + len(Sharing(16, 1, 1, 1, 64)); n != 25 {
 		t.Errorf("8 and 16 ranks have %d layouts, want 10 + 15", n)
 	}
 	n := 0
@@ -179,7 +179,7 @@ func TestAllIsComplete(t *testing.T) {
 					}
 				}
 			}
-			all := All(world, experts)
+			all := Sharing(world, 1, 1, 1, experts)
 			for _, l := range all {
 				if !found[l] {
 					t.Errorf("%v is not legal", l)

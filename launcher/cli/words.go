@@ -66,6 +66,8 @@ var flagAdvice = map[string]string{
 	"wandb":    "OUT/metrics.jsonl holds every step, and OUT/tensorboard the events for TensorBoard",
 	"training": "the sections are [model], [model.yarn], [optimizer], [guard], [mx], [nvfp4], [mxfp4] and [fp8]; all other settings stand before them",
 
+	"averaged":      "runs keep no average of their weights any more: leave it out to use the last ones",
+	"fast":          "texts are generated with the bits of training, which is the only way now: leave it out",
 	"http":          "OUT/report.html is written every 30 s while the run goes on and loads itself again, and TensorBoard reads OUT/tensorboard",
 	"interleave":    "the precisions take turns round by round",
 	"passes":        "give --micro-batch, and compare the checksums of several calls",
@@ -91,6 +93,7 @@ type goneKey struct {
 
 // goneKeys are the keys of earlier versions.
 var goneKeys = map[string]goneKey{
+	"ema":                 {"0.0", "runs keep no average of their weights any more: leave it out, which changes no other bit", false},
 	"eval_tasks":          {"[]", onTasks, false},
 	"pp_layout":           {`""`, "all stages of a pipeline cost the same, which changes no bit", false},
 	"fp8.accumulate":      {`"fp32"`, "the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits", true},

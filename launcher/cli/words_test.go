@@ -38,6 +38,8 @@ func TestGoneKeys(t *testing.T) {
 	}
 	for old, want := range map[string]string{
 		"pp_layout = ''\neval_tasks = []\n":           "",
+		"ema = 0.0\n":                                 "",
+		"ema = 0.99\n":                                "ema is gone: runs keep no average of their weights any more: leave it out, which changes no other bit",
 		"pp_layout = 'Et|tL'\n":                       "pp_layout is gone: all stages of a pipeline cost the same, which changes no bit",
 		"eval_tasks = ['/a.jsonl', \"/b.jsonl\"]\n":   "eval_tasks is gone: lm-evaluation-harness asks the model that launcher convert exports (docs/commands.md)",
 		"pp_layout = ''\n" + strings.Repeat("\n", 99): "",

@@ -77,10 +77,9 @@ type ArmResult struct {
 // Run is one arm trained with one seed.
 type Run struct {
 	Seed     uint64        `json:"seed"`
-	Train    record.Number `json:"train_loss"`              // mean of the last Setup.Tail steps, nats per token
-	HeldOut  record.Number `json:"held_out_loss"`           // after the last step
-	Averaged record.Number `json:"averaged_loss,omitempty"` // of averaged weights; 0: there are none
-	Diverged bool          `json:"diverged"`                // a loss is not finite, or no lower than that of a uniform guess
+	Train    record.Number `json:"train_loss"`    // mean of the last Setup.Tail steps, nats per token
+	HeldOut  record.Number `json:"held_out_loss"` // after the last step
+	Diverged bool          `json:"diverged"`      // a loss is not finite, or no lower than that of a uniform guess
 
 	log *record.Log
 }
@@ -227,7 +226,7 @@ func tail(steps int) int { return min(steps, max(10, steps/20)) }
 func newRun(t task, log *record.Log) Run {
 	n := len(log.Steps)
 	run := Run{
-		Seed: t.seed, Train: record.Number(meanLoss(log.Steps, n-tail(n), n)), HeldOut: log.Done.HeldOut, Averaged: log.Done.Averaged, log: log,
+		Seed: t.seed, Train: record.Number(meanLoss(log.Steps, n-tail(n), n)), HeldOut: log.Done.HeldOut, log: log,
 	}
 	// Exploded weights lead to the loss of a uniform guess, and two such runs would be equivalent.
 	uniform := 0.999 * math.Log(float64(t.cfg.Model.Vocab))

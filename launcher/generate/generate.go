@@ -23,7 +23,6 @@ type Options struct {
 	Slide     bool     // continue a full context with its second half; otherwise the text ends
 	Stop      []string // stop texts, which are not part of the result
 	Endless   bool     // the end-of-document token does not end a text
-	Fast      bool     // see [moe.Model.NewDecoder]
 	LogProbs  bool     // return Text.Sampled
 }
 
@@ -87,7 +86,7 @@ type Observer struct {
 
 // Model is a model, or this rank's stages of one.
 type Model interface {
-	NewDecoder(ex *tensor.Exec, context int, fast bool) (*moe.Decoder, error)
+	NewDecoder(ex *tensor.Exec, context int) (*moe.Decoder, error)
 }
 
 // Generator is one rank's part of a generation.
@@ -142,7 +141,7 @@ func Encode(t datasets.Tokenizer, prompt string) []int32 {
 // After a cancellation it returns the texts so far. Run is collective, and returns the same texts
 // on all ranks.
 func (g *Generator) Run(ctx context.Context, prompts []string, o Options) ([]Text, Timing, error) {
-	decoder, err := g.Model.NewDecoder(g.Ex, o.Context, o.Fast)
+	decoder, err := g.Model.NewDecoder(g.Ex, o.Context)
 	if err != nil {
 		return nil, Timing{}, err
 	}

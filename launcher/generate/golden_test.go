@@ -74,7 +74,7 @@ func TestAgainstReference(t *testing.T) {
 			if err := source.Load(ex, m); err != nil {
 				t.Fatal(err)
 			}
-			d, err := m.NewDecoder(ex, ref.seq, false)
+			d, err := m.NewDecoder(ex, ref.seq)
 			if err != nil {
 				t.Fatal(err)
 			}

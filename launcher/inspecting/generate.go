@@ -53,7 +53,6 @@ func DefineGenerate(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.options.Endless, "endless", false, "continue when the model ends the document")
 	fs.IntVar(&f.options.Context, "context", 0, "`N` context length in tokens; 0: the run's --seq, or that of a Hugging Face model's config.json")
 	fs.BoolVar(&f.options.Slide, "slide", false, "when the context is full, continue with its second half")
-	fs.BoolVar(&f.options.Fast, "fast", false, "cache compressed latents: less memory, but numbers that agree with training to rounding only")
 	fs.StringVar(&f.logProbs, "logprobs", "", "`FILE` write a JSON line per token: id, log-probability, experts")
 	fs.BoolVar(&f.json, "json", false, "print JSON lines: one per text, and one with times")
 	return f.run
@@ -85,7 +84,7 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 	if err := generate.Check(m.Cfg.Model, m.Tokenizer, asked, o); err != nil {
 		return err
 	}
-	if err := m.CheckExact(); err != nil && !o.Fast {
+	if err := m.CheckExact(); err != nil {
 		fmt.Fprintf(env.ErrOut, "note: texts are not those of training to the last bit: %v\n", err)
 	}
 	o.LogProbs = f.logProbs != ""

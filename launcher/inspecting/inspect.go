@@ -5,6 +5,7 @@ package inspecting
 // alone, or the pages of runs.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -257,11 +258,6 @@ func printSizes(out io.Writer, cfg config.Config, ranks int) {
 		table.Row(p.Part, system.Bytes(m.Weights), system.Bytes(m.Gradients), system.Bytes(m.Optimizer), system.Bytes(m.Activations), system.Bytes(m.Snapshot), system.Bytes(m.Total()))
 	}
 	fmt.Fprintf(out, "  with --ranks process: %s per rank survive its failure, and up to %s of shared memory are reserved, not used\n", system.Bytes(s.Vault), system.Bytes(s.Heap))
-	c := s.Cache
-	if n := cfg.Model.KVHeads; n > 0 {
-		fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s\n", c.ExpandedBytes, report.Plural(n, "head"))
-		return
-	}
-	fmt.Fprintf(out, "\nKV cache per token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
-		c.CompressedBytes, c.ExpandedBytes, float64(c.ExpandedBytes)/float64(c.CompressedBytes))
+	heads := cmp.Or(cfg.Model.KVHeads, cfg.Model.Heads)
+	fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s\n", s.Cache, report.Plural(heads, "head"))
 }

@@ -26,7 +26,7 @@ type Sizes struct {
 	PerParameter estimate.PerParameter `json:"bytes_per_parameter"`
 	Heap         int64                 `json:"heap_bytes"`
 	Vault        int64                 `json:"vault_bytes"`
-	Cache        cacheSizes            `json:"kv_cache"` // per token
+	Cache        int64                 `json:"kv_cache_bytes"` // per token
 	Parts        []PartSizes           `json:"parts"`
 }
 
@@ -34,11 +34,6 @@ type Sizes struct {
 type MemorySizes struct {
 	events.Memory
 	All int64 `json:"all"`
-}
-
-type cacheSizes struct {
-	CompressedBytes int64 `json:"compressed_bytes"`
-	ExpandedBytes   int64 `json:"expanded_bytes"`
 }
 
 // PartSizes are the sizes of one component. FLOPs and bytes are per token.
@@ -73,8 +68,7 @@ func newSizes(cfg config.Config, ranks int) Sizes {
 		size = int64(dtype.Size())
 	}
 	s.Model, _ = cfg.Model.MarshalHF() // fails only for numbers that JSON lacks, which Validate refuses
-	compressed, expanded := cfg.Model.KVCache()
-	s.Cache = cacheSizes{size * compressed, size * expanded}
+	s.Cache = size * cfg.Model.KVCache()
 	return s
 }
 

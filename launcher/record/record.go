@@ -43,7 +43,6 @@ type Start struct {
 type Eval struct {
 	Step        int    `json:"step"`
 	Loss        Number `json:"loss"`                    // nats/token
-	Averaged    Number `json:"averaged_loss,omitempty"` // of the averaged weights; 0: there are none
 	BitsPerByte Number `json:"bits_per_byte,omitempty"` // the same as Loss; 0: unknown
 	Sequences   int    `json:"sequences"`
 }
@@ -108,10 +107,9 @@ type Sample struct {
 
 // Done ends the record of a run that has made its last step.
 type Done struct {
-	Step     int    `json:"step"`
-	HeldOut  Number `json:"held_out_loss"`
-	Averaged Number `json:"averaged_loss,omitempty"` // the same of the averaged weights; 0: there are none
-	Skipped  int    `json:"skipped"`                 // steps that changed no weight
+	Step    int    `json:"step"`
+	HeldOut Number `json:"held_out_loss"`
+	Skipped int    `json:"skipped"` // steps that changed no weight
 
 	Gzip Number `json:"gzip_bits_per_byte,omitempty"` // of validation text; 0: unknown
 

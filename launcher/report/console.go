@@ -112,7 +112,7 @@ func wrap(fields []string, width int) string {
 
 // Eval prints a validation loss.
 func (c Console) Eval(e events.Eval) {
-	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte%s (%s)\n", e.Step, e.Loss, e.BitsPerByte, averaged(e.Averaged), Plural(e.Sequences, "sequence"))
+	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte (%s)\n", e.Step, e.Loss, e.BitsPerByte, Plural(e.Sequences, "sequence"))
 }
 
 // Sample prints text that the model wrote.
@@ -145,7 +145,7 @@ func (c Console) Done(d events.Done) {
 		mean = fmt.Sprintf(" (mean of the last %d steps)", d.Mean)
 	}
 	c.progress("training", d.Train, mean)
-	c.progress("validation", d.HeldOut, averaged(d.Averaged))
+	c.progress("validation", d.HeldOut, "")
 	if _, last := d.HeldOut.BitsPerByte(); d.Gzip != 0 {
 		c.printf("  scale: 8 bits/byte for any bytes, %.4f for gzip -9 of the validation text, %.4f for this run\n", d.Gzip, last)
 	}
@@ -157,14 +157,6 @@ func (c Console) Done(d events.Done) {
 func (c Console) progress(name string, p events.LossChange, about string) {
 	first, last := p.BitsPerByte()
 	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte%s\n", name, p.First, p.Last, first, last, about)
-}
-
-// averaged adds the loss of the averaged weights to a line, if there is one.
-func averaged(loss float64) string {
-	if loss == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; averaged weights %.4f nats", loss)
 }
 
 // Count formats a number of parameters: 15.71 B.

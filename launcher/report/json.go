@@ -63,11 +63,7 @@ func (j JSON) Step(s events.Step) {
 
 // Eval prints a validation loss.
 func (j JSON) Eval(e events.Eval) {
-	f := fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences}
-	if e.Averaged != 0 {
-		f["averaged_held_out_loss"] = e.Averaged
-	}
-	j.print("eval", f)
+	j.print("eval", fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences})
 }
 
 // Sample prints text that the model wrote.
@@ -95,9 +91,6 @@ func (j JSON) Done(d events.Done) {
 		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last
 		f["first_held_out_loss"], f["last_held_out_loss"] = d.HeldOut.First, d.HeldOut.Last
 		f["first_held_out_bits_per_byte"], f["last_held_out_bits_per_byte"] = d.HeldOut.BitsPerByte()
-		if d.Averaged != 0 {
-			f["averaged_held_out_loss"] = d.Averaged
-		}
 		if d.Gzip != 0 {
 			f["gzip_bits_per_byte"] = d.Gzip
 		}

@@ -67,34 +67,14 @@ func (m *TrainedModel) Prompts(all []string, warn io.Writer) ([]string, error) {
 type ModelFlags struct {
 	ranks                            int
 	checkpoint, tokenizer, precision string
-	averaged                         bool
 }
 
 // Define defines the flags that choose a model.
 func (f *ModelFlags) Define(fs *flag.FlagSet) {
 	DefineRankCount(fs, &f.ranks, 1)
 	fs.StringVar(&f.checkpoint, "checkpoint", "", "`FOLDER` run, checkpoint or Hugging Face model to use; empty: the newest run")
-	DefineAveraged(fs, &f.averaged)
 	fs.StringVar(&f.tokenizer, "tokenizer", "", "`NAME` tokenizer, as in train --tokenizer; empty: the folder's")
 	fs.StringVar(&f.precision, "precision", "", "`TEXT` number formats, as in train --precision; empty: the run's, and bf16 for a Hugging Face model")
-}
-
-// DefineAveraged defines the flag that selects averaged weights.
-func DefineAveraged(fs *flag.FlagSet, averaged *bool) {
-	fs.BoolVar(averaged, "averaged", false, "use the averaged weights that a run with ema saves, instead of the last ones")
-}
-
-// OpenWeights opens the weights in a folder with open: the averaged ones if the flag says so.
-func OpenWeights(open func(path string) (*weights.Source, error), path string, averaged bool) (*weights.Source, error) {
-	source, err := open(path)
-	if err != nil || !averaged {
-		return source, err
-	}
-	if err := source.UseAverage(); err != nil {
-		source.Close()
-		return nil, fmt.Errorf("--averaged: %w", err)
-	}
-	return source, nil
 }
 
 // PrintNotes prints what was assumed about the weights, and which tensors are not used.
@@ -126,7 +106,7 @@ func (f *ModelFlags) Open(warn io.Writer) (m *TrainedModel, err error) {
 		}
 	}
 	m = &TrainedModel{Ranks: f.ranks}
-	if m.Source, err = OpenWeights(weights.Open, path, f.averaged); err != nil {
+	if m.Source, err = weights.Open(path); err != nil {
 		return nil, err
 	}
 	PrintNotes(warn, m.Source)

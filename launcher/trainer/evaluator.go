@@ -32,10 +32,9 @@ type evaluator struct {
 	step     int     // of the newest evaluation
 	loss     float64 // of that evaluation, nats per token
 	measured measurement
-	averaged float64 // loss of the averaged weights in that evaluation; 0: none
 }
 
-// measurement is the result of an evaluation of one set of weights.
+// measurement is the result of an evaluation.
 type measurement struct {
 	loss          float64   // nats per token
 	passLosses    []float64 // of each pass, nats per token
@@ -49,21 +48,17 @@ func (e *evaluator) due() bool {
 	return config.Due(cfg.EvalInterval(), step) && step < cfg.Steps
 }
 
-// evaluate returns the mean loss over the validation windows, in nats per token. It reports this
-// loss and that of the averaged weights, if there are any. It is collective.
+// evaluate returns the mean loss over the validation windows, in nats per token, and reports it. It
+// is collective.
 func (e *evaluator) evaluate() (float64, error) {
 	defer e.tracer.During("evaluation")()
 	m, err := e.measure()
 	if err != nil {
 		return 0, err
 	}
-	averaged, err := e.measureAverage()
-	if err != nil {
-		return 0, err
-	}
-	e.measured, e.averaged = m, averaged
+	e.measured = m
 	eval := events.Eval{
-		Step: e.state.Progress.Step, Loss: m.loss, Averaged: averaged,
+		Step: e.state.Progress.Step, Loss: m.loss,
 		BitsPerByte: events.BitsPerByte(m.loss, m.bytesPerToken), Sequences: e.windows.Total(),
 	}
 	if e.comm.Rank() == 0 {
@@ -71,22 +66,6 @@ func (e *evaluator) evaluate() (float64, error) {
 	}
 	e.recorder.Evaluation(eval)
 	return m.loss, nil
-}
-
-// measureAverage returns the loss of the averaged weights; 0 if there are none. The working weights
-// are those of the last step again when it returns. It is collective.
-func (e *evaluator) measureAverage() (float64, error) {
-	if !e.state.Optim.Averages() {
-		return 0, nil
-	}
-	if err := e.state.Optim.PublishAverage(); err != nil {
-		return 0, fmt.Errorf("averaged weights: %w", err)
-	}
-	m, err := e.measure()
-	if err != nil {
-		return 0, fmt.Errorf("averaged weights: %w", err)
-	}
-	return m.loss, e.state.Optim.Publish()
 }
 
 // measure runs the validation windows through the model. It is collective.

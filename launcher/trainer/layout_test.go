@@ -139,7 +139,7 @@ func some[C any](all map[string]C, names ...string) map[string]C {
 // of 1, 2, 4 and 8 ranks.
 func resumed(t *testing.T) (some []mesh.Layout) {
 	t.Helper()
-	all := slices.Concat(mesh.All(1, 16), mesh.All(2, 16), mesh.All(4, 16), mesh.All(8, 16))
+	all := slices.Concat(mesh.Sharing(1, 1, 1, 1, 16), mesh.Sharing(2, 1, 1, 1, 16), mesh.Sharing(4, 1, 1, 1, 16), mesh.Sharing(8, 1, 1, 1, 16))
 	if allLayouts() {
 		return all
 	}

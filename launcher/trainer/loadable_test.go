@@ -96,3 +96,44 @@ func TestTensorsOfAnotherModel(t *testing.T) {
 		}
 	}
 }
+
+// A checkpoint of a version that averaged the weights loads, and the run goes on as if it had never
+// averaged them.
+func TestResumeWithoutAverage(t *testing.T) {
+	t.Parallel()
+	cfg := tiny(t, func(c *config.Config) { c.SaveEvery, c.Keep = 2, 9 })
+	train(t, cfg, 1, "")
+	r, err := checkpoint.Open(filepath.Join(cfg.Out, "step-00000002"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var meta json.RawMessage
+	text, shapes := append([]byte("ema = 0.9\n"), r.ConfigTOML()...), r.Tensors()
+	if err := errors.Join(r.Meta(&meta), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, tensors := savedProgress(t, cfg, 2)
+	var pieces []checkpoint.Piece
+	for name, data := range tensors {
+		pieces = append(pieces, checkpoint.Piece{Name: name, Shape: shapes[name], Data: data})
+		if weight, ok := strings.CutPrefix(name, "master/"); ok {
+			pieces = append(pieces, checkpoint.Piece{Name: "ema/" + weight, Shape: shapes[name], Data: make([]float32, len(data))})
+		}
+	}
+	again := cfg
+	again.Out = t.TempDir()
+	w, err := checkpoint.NewWriter(checkpoint.Disk{}, again.Out, 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Run, w.Checks = r.Run(), []func(*checkpoint.Reader) error{state.CheckState}
+	sums := checkpoint.Sums{}
+	for _, p := range pieces {
+		sums[checkpoint.Kind(p.Name)] += p.Sum()
+	}
+	if err := errors.Join(w.WriteShard(0, pieces, sums), w.Commit(meta, text), w.Abort()); err != nil {
+		t.Fatal(err)
+	}
+	train(t, again, 2, again.Out)
+	sameState(t, "resumed without its average", again, cfg, cfg.Steps)
+}

@@ -140,7 +140,7 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	done.Mean = len(p.Recent)
 	done.Train = events.LossChange{First: float64(p.FirstTrain), Last: p.Recent.Mean(), BytesPerToken: perToken}
 	done.HeldOut = events.LossChange{First: float64(p.FirstHeldOut), Last: e.loss, BytesPerToken: e.measured.bytesPerToken}
-	done.PassLosses, done.Averaged = e.measured.passLosses, e.averaged
+	done.PassLosses = e.measured.passLosses
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		if !interrupted {

@@ -37,11 +37,11 @@ func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []eve
 		if err != nil {
 			return err
 		}
-		model, err := moe.NewOn(mesh, cfg.Model, precision, cfg.Seq, nil)
+		model, err := moe.NewStage(mesh, cfg.Model, precision, cfg.Seq, nil, cfg.Model.Whole())
 		if err != nil {
 			return err
 		}
-		rule, err := cfg.Rule()
+		rule, err := cfg.Optimizer.Rule()
 		if err != nil {
 			return err
 		}

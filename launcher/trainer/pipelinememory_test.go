@@ -19,7 +19,7 @@ import (
 func heldInStages(t *testing.T, cfg config.Config, ranks int) []events.Memory {
 	t.Helper()
 	each := make([]events.Memory, ranks)
-	rule, err := cfg.Rule()
+	rule, err := cfg.Optimizer.Rule()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	for _, c := range r.links {
 		c.SetHelper(ex)
 	}
-	rule, err := cfg.Rule()
+	rule, err := cfg.Optimizer.Rule()
 	if err != nil {
 		return nil, err
 	}

@@ -308,7 +308,7 @@ func TestLayoutMemory(t *testing.T) {
 			t.Errorf("%s: %d bytes, want %d", what, got, want)
 		}
 	}
-	for _, l := range mesh.All(4, cfg.Model.Experts) {
+	for _, l := range mesh.Sharing(4, 1, 1, 1, cfg.Model.Experts) {
 		one, two, apart := estimate.LayoutMemory(cfg, l, 1), estimate.LayoutMemory(cfg, l, 2), estimate.LayoutMemory(cfg, l, 4)
 		near(l.Name()+" weights", 4*one.Weights, 2*(matrices+n.Routed)+4*4*single)
 		near(l.Name()+" gradients", 4*one.Gradients, 4*(matrices+n.Routed)+4*4*single)
@@ -329,7 +329,7 @@ func TestLayoutMemory(t *testing.T) {
 	if least := n.Routed * quantizedBytes / 32; alone < least {
 		t.Fatalf("weights take %d bytes, want more than %d of quantized experts alone", alone, least)
 	}
-	for _, l := range mesh.All(4, cfg.Model.Experts) {
+	for _, l := range mesh.Sharing(4, 1, 1, 1, cfg.Model.Experts) {
 		near(l.Name()+" quantized weights", 4*estimate.LayoutMemory(cfg, l, 1).Weights, alone+3*4*single)
 	}
 }
@@ -346,7 +346,7 @@ func TestLayoutTrafficErrors(t *testing.T) {
 		"no hosts":                       {4, 4, 0, "0 hosts do not divide 4 ranks"},
 		"groups that cross hosts":        {12, 4, 2, "dp_replicate 1, dp_shard 12, ep 4: the 6 ranks of a host and ep must divide one another"},
 	} {
-		l, err := mesh.New(c.world, 1, -1, c.ep)
+		l, err := mesh.Resolve(c.world, mesh.Degrees{DPReplicate: 1, DPShard: -1, EP: c.ep}, mesh.Model{})
 		if err != nil {
 			t.Fatal(err)
 		}

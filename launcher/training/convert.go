@@ -19,14 +19,12 @@ import (
 // convertFlags are the flags of convert.
 type convertFlags struct {
 	from, to, dtype, shard string
-	averaged               bool
 }
 
 // DefineConvert defines the flags of convert.
 func DefineConvert(fs *flag.FlagSet) cli.Action {
 	f := &convertFlags{}
 	fs.StringVar(&f.from, "from", "", "`FOLDER` run, checkpoint or Hugging Face model to read; FP8 weights are supported")
-	running.DefineAveraged(fs, &f.averaged)
 	fs.StringVar(&f.to, "to", "", "`FOLDER` new folder to write the Hugging Face model to; it must not exist")
 	fs.StringVar(&f.dtype, "dtype", "", "`TYPE` type of the weights: bf16 or fp32; empty: unchanged, but bf16 for a run and for FP8")
 	fs.StringVar(&f.shard, "shard-size", "5GB", "`SIZE` maximum size of one file, such as 500MB or 2GiB; 0: no limit")
@@ -47,7 +45,7 @@ func (f *convertFlags) run(ctx context.Context, env cli.Env) error {
 	if err := weights.Free(f.to); err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
-	source, err := running.OpenWeights(weights.Open, f.from, f.averaged)
+	source, err := weights.Open(f.from)
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,11 @@ import (
 	"spmoe/moe/optim"
 )
 
-// The prefixes of the names of a checkpoint's tensors: a master weight or an averaged one, followed
-// by the parameter's name, or a router's selection bias.
+// The prefixes of the names of a checkpoint's tensors: a master weight, followed by the parameter's
+// name, or a router's selection bias.
 const (
-	MasterPrefix  = optim.MasterName + "/"
-	AveragePrefix = optim.AverageName + "/"
-	BiasPrefix    = "router_bias/"
+	MasterPrefix = optim.MasterName + "/"
+	BiasPrefix   = "router_bias/"
 )
 
 // weightName returns the Hugging Face name of the weight in a checkpoint's tensor. ok is false for
@@ -56,28 +55,6 @@ func (s *Source) openCheckpoint() error {
 		}
 	}
 	s.shareWithMTP()
-	return nil
-}
-
-// UseAverage replaces the weights by their average, which a run with ema saves. Selection biases
-// have none and stay.
-func (s *Source) UseAverage() error {
-	for name, e := range s.entries {
-		last, ok := e.values.(savedTensor)
-		if !ok {
-			return fmt.Errorf("%s is a Hugging Face model, which has no averaged weights next to its own: give a run or a checkpoint", s.path)
-		}
-		weight, ok := strings.CutPrefix(last.name, MasterPrefix)
-		if !ok {
-			continue
-		}
-		last.name = AveragePrefix + weight
-		if _, ok := last.from.Tensors()[last.name]; !ok {
-			return fmt.Errorf("%s holds no averaged weights: only runs with ema save them", s.path)
-		}
-		e.values = last
-		s.entries[name] = e
-	}
 	return nil
 }
 

@@ -26,10 +26,9 @@ func bf16Moments() AdamW {
 	return c
 }
 
-// testRules are rules with state of either type, with whole matrices, and with averaged weights.
+// testRules are rules with state of either type, and with whole matrices.
 var testRules = map[string]Rule{
 	"adamw": adamw(), "bf16 moments": bf16Moments(), "whole matrices": normalizedSGD{}, "muon": muon(),
-	"averaged": Averaged(bf16Moments(), 0.9), "averaged muon": Averaged(muon(), 0.9),
 }
 
 // tiny is a model of 12 experts, which 1, 2, 3, 4 and 6 ranks can share.

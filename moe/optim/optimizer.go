@@ -27,8 +27,6 @@ type Optimizer struct {
 	copies int     // of the state
 	now    int     // the newest copy
 	steps  int     // number of updates
-
-	averages bool // the rule keeps an average of the weights
 }
 
 // New returns an optimizer, which computes on the threads of ex.
@@ -42,7 +40,6 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 		memory = [][]byte{tensor.New(tensor.UINT8, StateBytes(rule, groups)).Bytes()}
 	}
 	o := &Optimizer{comm: c, ex: ex, groups: groups, copies: len(memory)}
-	_, o.averages = rule.(averaged)
 	o.shards = shardsOf(groups, rule)
 	for i := range o.shards {
 		o.shards[i].sums = &shardSums{}
@@ -273,17 +270,12 @@ func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
 
 // Publish rounds the master weights to the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
-	return o.publish(func(s state) tensor.Tensor { return s[0] })
-}
-
-// publish rounds a vector of each shard's newest state to the working weights of all ranks.
-func (o *Optimizer) publish(vector func(state) tensor.Tensor) error {
 	if err := o.comm.Barrier(); err != nil { // a slower rank may still read shared weights
 		return fmt.Errorf("publishing weights: %w", err)
 	}
 	for _, s := range o.shards {
 		var work tensor.Sum
-		tensor.RoundWeights(o.ex, s.work(), vector(s.states[o.now]), &work, nil)
+		tensor.RoundWeights(o.ex, s.work(), s.states[o.now][0], &work, nil)
 		s.sums.work = work.Load()
 	}
 	return o.distribute(func(shard) bool { return false })

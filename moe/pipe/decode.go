@@ -54,8 +54,8 @@ func (e *Executor) sendPieces(m message, t tensor.Tensor) error {
 }
 
 // NewDecoder returns a decoder of all stages: see [moe.NewStageDecoder].
-func (r *Rank) NewDecoder(ex *tensor.Exec, context int, fast bool) (*moe.Decoder, error) {
-	return moe.NewStageDecoder(ex, context, fast, r.Models, relay{r.Executor})
+func (r *Rank) NewDecoder(ex *tensor.Exec, context int) (*moe.Decoder, error) {
+	return moe.NewStageDecoder(ex, context, r.Models, relay{r.Executor})
 }
 
 // relay implements [moe.Relay].

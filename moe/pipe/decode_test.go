@@ -57,7 +57,7 @@ func TestDecode(t *testing.T) {
 			if err := draw(ex, m); err != nil {
 				return err
 			}
-			d, err := m.NewDecoder(ex, len(tokens), false)
+			d, err := m.NewDecoder(ex, len(tokens))
 			if err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func (s setup) decode(t *testing.T, tokens []int32) (scores []float32) {
 				return err
 			}
 		}
-		d, err := r.NewDecoder(ex, len(tokens), false)
+		d, err := r.NewDecoder(ex, len(tokens))
 		if err != nil {
 			return err
 		}

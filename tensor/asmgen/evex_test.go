@@ -17,7 +17,7 @@ func TestEncodeEVEX(t *testing.T) {
 		{"62e23650527e01", "VDPBF16PS.BCST", []Operand{SI.At(4), Z(25), Z(23)}},
 		{"62c23650527c2401", "VDPBF16PS.BCST", []Operand{R12.At(4), Z(25), Z(23)}},
 		{"62d27648529564000000", "VDPBF16PS", []Operand{R13.At(100), Z(1), Z(2)}},
-		{"62327e4872cb", "VCVTNEPS2BF16", []Operand{Z(19), Y(9)}},
+		{"62327e4872cb", "VCVTNEPS2BF16", []Operand{Z(19), vec(9, 256)}},
 		{"62f26f4872d9", "VCVTNE2PS2BF16", []Operand{Z(1), Z(2), Z(3)}},
 	}
 	for _, tt := range tests {

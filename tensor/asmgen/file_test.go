@@ -97,13 +97,13 @@ func TestRegisterPool(t *testing.T) {
 
 func TestNoSSE(t *testing.T) {
 	fn := NewFile("p", "g", "amd64").Func("f", "f does nothing.")
-	fn.I("VMOVQ", AX, X(0))
+	fn.I("VMOVQ", AX, vec(0, 128))
 	defer func() {
 		if recover() == nil {
 			t.Error("an SSE instruction was printed")
 		}
 	}()
-	fn.I("MOVQ", AX, X(0))
+	fn.I("MOVQ", AX, vec(0, 128))
 }
 
 // Asides follow the next return in order, including those that asides add.

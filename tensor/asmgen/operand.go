@@ -65,12 +65,6 @@ type Vec struct {
 // Z returns vector register i with its full 512 bits.
 func Z(i int) Vec { return vec(i, 512) }
 
-// Y returns the low 256 bits of vector register i.
-func Y(i int) Vec { return vec(i, 256) }
-
-// X returns the low 128 bits of vector register i.
-func X(i int) Vec { return vec(i, 128) }
-
 func vec(i, bits int) Vec {
 	if i < 0 || i > 31 {
 		panic(fmt.Sprintf("asmgen: vector register %d: there are 0 to 31", i))

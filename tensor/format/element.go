@@ -39,9 +39,6 @@ var (
 	INT8 = Integer("int8", 6)         // in units of 1/64; never encodes -128
 )
 
-// Elements lists the built-in elements.
-func Elements() []*Element { return []*Element{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} }
-
 // Minifloat returns a format with a sign, an exponent and a mantissa. Exponent and mantissa have at
 // most 7 bits together. The highest special codes of either sign are not finite. If there is one,
 // it is NaN. If there are several, the first is infinity and the others are NaN.

@@ -20,11 +20,6 @@ var (
 	B200FP4     = Plan{Unit: BlackwellFP4}
 )
 
-// Plans lists the plans.
-func Plans() []Plan {
-	return []Plan{H100BF16, H100FP8, H100FastFP8, B200BF16, B200FP8, B200FP4}
-}
-
 // Dot returns the product of a row of a and a column of b. They may not be empty.
 func (p Plan) Dot(a, b []Element) float32 {
 	if p.Promote == 0 {

@@ -98,8 +98,6 @@ type Config struct {
 	SampleTokens  int    `toml:"sample_tokens" range:"0..1048576" group:"evaluation" resume:"harmless" help:"tokens of a sample; 0: no samples"`
 	SamplePrompt  string `toml:"sample_prompt" group:"evaluation" resume:"harmless" help:"prompt of the samples"`
 
-	EMA float64 `toml:"ema,omitempty" group:"evaluation" resume:"meaningful" help:"decay per step of an exponential moving average of the weights, such as 0.99; evaluations measure its loss too; 0: no average"`
-
 	MX          MX `toml:"mx" group:"formats" resume:"meaningful"`
 	moe.Options `group:"formats" resume:"meaningful"`
 	Guard       Guard      `toml:"guard" group:"guard" resume:"harmless"`
@@ -337,7 +335,6 @@ func (c Config) Validate(ranks int) error {
 	must(!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts, "record_routes: a file holds the choices of at most %d experts, not %d", routes.MaxExperts, c.Model.Experts)
 	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")
 	must(c.Guard.Spike == 0 || c.Guard.Spike > 1 && !math.IsInf(c.Guard.Spike, 0), "guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", c.Guard.Spike)
-	must(c.EMA >= 0 && c.EMA < 1, "ema is %g: give 0 (no average of the weights) or a decay below 1, such as 0.99", c.EMA)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())
 	must(c.Optimizer.QKClip == 0 || !c.Model.QKNorm && !c.Model.QKVBias,

@@ -123,14 +123,9 @@ func (c Config) evaluations() int {
 }
 
 // evalSteps returns the FLOPs of an evaluation, as a multiple of those of a training step. An
-// evaluation has no backward pass, which takes two thirds of a step. Averaged weights are evaluated
-// too.
+// evaluation has no backward pass, which takes two thirds of a step.
 func (c Config) evalSteps() float64 {
-	once := float64(c.EvalSequences) / 3 / float64(max(c.Batch, 1))
-	if c.EMA != 0 {
-		return 2 * once
-	}
-	return once
+	return float64(c.EvalSequences) / 3 / float64(max(c.Batch, 1))
 }
 
 // EvalCost returns the number of evaluations of a run from its first step to its last, and their

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -21,15 +22,6 @@ type Optimizer struct {
 	optim.Config
 }
 
-// Rule returns the rule of the optimizer, which also averages the weights if ema says so.
-func (c Config) Rule() (optim.Rule, error) {
-	rule, err := c.Optimizer.Rule()
-	if err != nil {
-		return nil, err
-	}
-	return optim.Averaged(rule, c.EMA), nil
-}
-
 // SameOptimizer returns an error unless a checkpoint was made with the optimizer of cfg and holds
 // its state. The type of AdamW's moments may differ from that of cfg: restoring converts them.
 func SameOptimizer(from *checkpoint.Reader, cfg Config) error {
@@ -37,18 +29,13 @@ func SameOptimizer(from *checkpoint.Reader, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("%s: config.toml: %w", from.Path(), err)
 	}
-	name := cfg.Optimizer.RuleName()
-	switch {
-	case saved.Optimizer.RuleName() != name:
+	if name := cfg.Optimizer.RuleName(); saved.Optimizer.RuleName() != name {
 		return fmt.Errorf("%s was trained with optimizer %s, not %s: leave optimizer.name out, or start a new run from its weights with --init-from",
 			from.Path(), saved.Optimizer.RuleName(), name)
-	case saved.EMA != 0 && cfg.EMA == 0:
-		return fmt.Errorf("%s holds averaged weights (ema %g), which the run has to continue: leave ema out", from.Path(), saved.EMA)
-	case saved.EMA == 0 && cfg.EMA != 0:
-		return fmt.Errorf("%s holds no averaged weights to continue: leave ema out, or start a new run from its weights with --init-from", from.Path())
 	}
-	cfg.Optimizer.Moments = saved.Optimizer.Moments
-	want, err := cfg.contents()
+	given := cfg.Optimizer.Config
+	given.Moments = saved.Optimizer.Moments
+	want, err := optimizerOfRun{saved.EMA, given}.contents(cfg.Model)
 	if err != nil {
 		return err
 	}
@@ -60,7 +47,7 @@ func SameOptimizer(from *checkpoint.Reader, cfg Config) error {
 
 // optimizerOfRun is the part of a run's configuration that says what the optimizer's state is.
 type optimizerOfRun struct {
-	EMA       float64      `toml:"ema"`
+	EMA       float64      `toml:"ema"` // of an earlier version; not 0: checkpoints hold averaged weights
 	Optimizer optim.Config `toml:"optimizer"`
 }
 
@@ -83,22 +70,27 @@ func Contents(configTOML []byte) (map[string]checkpoint.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Config{Model: model, EMA: saved.EMA, Optimizer: Optimizer{Config: saved.Optimizer}}.contents()
+	return saved.contents(model)
 }
 
-func (c Config) contents() (map[string]checkpoint.Tensor, error) {
-	rule, err := c.Rule()
+// contents is [Contents] of a run with this model.
+func (o optimizerOfRun) contents(model moe.Config) (map[string]checkpoint.Tensor, error) {
+	rule, err := o.Optimizer.Rule()
 	if err != nil {
 		return nil, err
 	}
-	dry, err := moe.NewDryRun(moe.DryMesh(mesh.Default(1), 1, 0), c.Model, moe.Unquantized(tensor.FP32), 1, ep.Options{}, c.Model.Whole(), false)
+	dry, err := moe.NewDryRun(moe.DryMesh(mesh.Default(1), 1, 0), model, moe.Unquantized(tensor.FP32), 1, ep.Options{}, model.Whole(), false)
 	if err != nil {
 		return nil, err
+	}
+	weight := []optim.Vector{{Name: optim.MasterName, DType: tensor.FP32}}
+	if o.EMA != 0 {
+		weight = append(weight, optim.Vector{Name: "ema", DType: tensor.FP32})
 	}
 	all := map[string]checkpoint.Tensor{}
 	for _, g := range dry.Groups {
 		for _, p := range g.Params {
-			for _, v := range append([]optim.Vector{{Name: optim.MasterName, DType: tensor.FP32}}, rule.Of(p.Class).Vectors()...) {
+			for _, v := range slices.Concat(weight, rule.Of(p.Class).Vectors()) {
 				t := checkpoint.Tensor{Shape: p.Dims, DType: safetensors.F32}
 				if v.DType == tensor.BF16 {
 					t.DType = safetensors.BF16
@@ -108,7 +100,7 @@ func (c Config) contents() (map[string]checkpoint.Tensor, error) {
 		}
 	}
 	for _, route := range dry.Routings() {
-		all[weights.BiasPrefix+route.Name] = checkpoint.Tensor{Shape: []int{c.Model.Experts}, DType: safetensors.F32}
+		all[weights.BiasPrefix+route.Name] = checkpoint.Tensor{Shape: []int{model.Experts}, DType: safetensors.F32}
 	}
 	return all, nil
 }

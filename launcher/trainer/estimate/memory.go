@@ -209,7 +209,7 @@ func largestPart(c config.Config) (most int64) {
 
 // Rule returns the rule of the optimizer, or the default one if the configuration is invalid.
 func Rule(c config.Config) optim.Rule {
-	rule, err := c.Rule()
+	rule, err := c.Optimizer.Rule()
 	if err != nil {
 		rule, _ = optim.DefaultConfig().Rule()
 	}

@@ -62,7 +62,6 @@ type Step = record.Step
 type Eval struct {
 	Step        int
 	Loss        float64 // nats/token
-	Averaged    float64 // the same of the averaged weights; 0: there are none
 	BitsPerByte float64
 	Sequences   int
 }
@@ -125,7 +124,6 @@ type Done struct {
 	Step, Steps    int
 	Ranks          int
 	Train, HeldOut LossChange
-	Averaged       float64   // validation loss of the averaged weights; 0: there are none
 	Gzip           float64   // bits per byte of validation text in a gzip file; 0: unknown
 	PassLosses     []float64 // of each pass of the last evaluation, nats per token
 	Mean           int       // number of the last steps whose mean loss is Train.Last

@@ -276,7 +276,7 @@ func (c *Recorder) times(p events.Profile) {
 func (c *Recorder) Evaluation(e events.Eval) {
 	if c.lead() {
 		c.out.Eval(record.Eval{
-			Step: e.Step, Loss: record.Number(e.Loss), Averaged: record.Number(e.Averaged), BitsPerByte: record.Number(e.BitsPerByte), Sequences: e.Sequences,
+			Step: e.Step, Loss: record.Number(e.Loss), BitsPerByte: record.Number(e.BitsPerByte), Sequences: e.Sequences,
 		})
 	}
 }
@@ -293,11 +293,10 @@ func (c *Recorder) Done(d events.Done) {
 		c.Sample(record.Sample{Step: d.Step, Prompt: d.Prompt, Text: d.Sample})
 	}
 	end := record.Done{
-		Step:     d.Step,
-		HeldOut:  record.Number(d.HeldOut.Last),
-		Averaged: record.Number(d.Averaged),
-		Skipped:  c.State.Progress.Skipped,
-		Gzip:     record.Number(d.Gzip),
+		Step:    d.Step,
+		HeldOut: record.Number(d.HeldOut.Last),
+		Skipped: c.State.Progress.Skipped,
+		Gzip:    record.Number(d.Gzip),
 	}
 	for _, loss := range d.PassLosses {
 		end.Passes = append(end.Passes, record.Number(loss))

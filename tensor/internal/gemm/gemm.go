@@ -8,51 +8,33 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// BF16 computes c = a·b, or c += a·b if accumulate.
+// BF16Times computes c = alpha·(a·b), or c += alpha·(a·b) if accumulate. The product is rounded to
+// FP32 before it is multiplied by alpha, and again before it is added. With alpha = 0, it is not
+// multiplied.
 //
 // Shapes: a is [M, K] and b is [K, N], both BF16 of any layout. c is [M, N], FP32, row-major. With
 // K = 0, c becomes 0 unless accumulate.
-func BF16(s *Scratch, c, a, b View, accumulate bool) {
-	if check(c, a, b) {
-		active.bf16(s, c, a, b, mode{add: accumulate})
-	}
-}
-
-// BF16Streamed computes c = a·b as BF16 does. Use it if c is not read soon: c may be stored with
-// stores that bypass the caches.
-func BF16Streamed(s *Scratch, c, a, b View) {
-	if check(c, a, b) {
-		active.bf16(s, c, a, b, mode{stream: true})
-	}
-}
-
-// BF16Spans computes c = a·b, or c += a·b if accumulate. It cuts the sum over k into spans of span
-// elements and sums each as if it were alone. The spans' sums are added as a balanced binary tree
-// (see tree), and the total is stored in c or added to it. The last span may be shorter.
-func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
-	if check(c, a, b) {
-		active.bf16(s, c, a, b, mode{add: accumulate, span: span})
-	}
-}
-
-// BF16ToBF16 computes c = a·b for a BF16 c. It rounds once, to nearest even. Shapes and layouts are
-// those of BF16.
-func BF16ToBF16(s *Scratch, c, a, b View) {
-	if check(c, a, b) {
-		active.bf16Rounded(s, c, a, b, mode{})
-	}
-}
-
-// BF16Times computes c = alpha·(a·b), or c += alpha·(a·b) if accumulate. The product is rounded to
-// FP32 before it is multiplied by alpha, and again before it is added. With a span greater than 0,
-// this applies to the product of each span, as in BF16Spans.
+//
+// A span greater than 0 cuts the sum over k into spans of span elements; the last may be shorter.
+// Each is summed and multiplied as if it were alone. The results are added as a balanced binary
+// tree (see tree), and the total is stored in c or added to it.
 func BF16Times(s *Scratch, c, a, b View, alpha float32, span int, accumulate bool) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, mode{add: accumulate, span: span, alpha: alpha})
 	}
 }
 
-// BF16ToBF16Times computes c = alpha·(a·b) for a BF16 c. The product is rounded to FP32 first.
+// BF16Streamed computes c = a·b as BF16Times does. Use it if c is not read soon: c may be stored
+// with stores that bypass the caches.
+func BF16Streamed(s *Scratch, c, a, b View) {
+	if check(c, a, b) {
+		active.bf16(s, c, a, b, mode{stream: true})
+	}
+}
+
+// BF16ToBF16Times computes c = alpha·(a·b) for a BF16 c. The product is rounded to FP32 first. With
+// alpha = 0, it is not multiplied, and is rounded once, to nearest even. Shapes and layouts are
+// those of BF16Times.
 func BF16ToBF16Times(s *Scratch, c, a, b View, alpha float32) {
 	if check(c, a, b) {
 		active.bf16Rounded(s, c, a, b, mode{alpha: alpha})
@@ -63,20 +45,6 @@ func BF16ToBF16Times(s *Scratch, c, a, b View, alpha float32) {
 func FP32Times(s *Scratch, c, a, b View, alpha float32, span int, accumulate bool) {
 	if check(c, a, b) {
 		active.fp32(s, c, a, b, mode{add: accumulate, span: span, alpha: alpha})
-	}
-}
-
-// FP32 is BF16 for FP32 operands.
-func FP32(s *Scratch, c, a, b View, accumulate bool) {
-	if check(c, a, b) {
-		active.fp32(s, c, a, b, mode{add: accumulate})
-	}
-}
-
-// FP32Spans is BF16Spans for FP32 operands.
-func FP32Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
-	if check(c, a, b) {
-		active.fp32(s, c, a, b, mode{add: accumulate, span: span})
 	}
 }
 

@@ -236,7 +236,7 @@ func TestShapesThatDoNotFitPanic(t *testing.T) {
 					t.Errorf("%v = %v · %v did not panic", tt.c, tt.a, tt.b)
 				}
 			}()
-			FP32(new(Scratch), tt.c, tt.a, tt.b, false)
+			FP32Times(new(Scratch), tt.c, tt.a, tt.b, 0, 0, false)
 		}()
 	}
 }

@@ -41,8 +41,8 @@ func (r *Retained) holds(b View) bool {
 		(b.Rows == r.b.Rows || b.Rows < r.b.Rows && b.Rows%retainedUnit == 0) && b.Cols <= r.b.Cols
 }
 
-// BF16Retained computes c = a·b, or c += a·b if accumulate, as BF16 does. It uses the panels of r
-// if b is a part of r that begins at its first element.
+// BF16Retained computes c = a·b, or c += a·b if accumulate, as BF16Times does. It uses the panels
+// of r if b is a part of r that begins at its first element.
 func BF16Retained(s *Scratch, c, a, b View, r *Retained, accumulate bool) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, mode{add: accumulate, retained: r.serving(b)})

@@ -29,7 +29,7 @@ type ScaleView struct {
 func (v *ScaleView) at(row, run int) int { return (v.First+row)/v.Rows*v.RowStride + run*v.RunStride }
 
 // BF16Promoted computes c = Σ scales·(a·b over a run), or adds it to c. With a span, that is the
-// sum of each span, as in BF16Spans. Spans consist of whole runs.
+// sum of each span, as in BF16Times. Spans consist of whole runs.
 func BF16Promoted(s *Scratch, c, a, b View, scales BlockScales, span int, accumulate bool) {
 	if check(c, a, b) {
 		s.calls.blocks = scales

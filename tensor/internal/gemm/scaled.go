@@ -52,7 +52,7 @@ func MXStreamed(s *Scratch, c View, a, b Scaled) {
 	}
 }
 
-// MXSpans is BF16Spans for the operands of MX. span is a multiple of 32.
+// MXSpans is MX with spans as in BF16Times. span is a multiple of 32.
 func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 	if checkScaled(c, a, b) {
 		active.mx(s, c, View{}, a, b, mode{add: accumulate, span: span})
