@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"spmoe/collective/mesh"
 	"spmoe/datasets"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
@@ -40,25 +40,29 @@ func onRows(t *testing.T, data ...string) config.Config {
 	})
 }
 
-// TestDocumentMask: a run whose attention stops at documents gives one result for all ranks, which
-// is not that of a run whose attention does not, unless all text is one document.
-func TestDocumentMask(t *testing.T) {
+// TestDataTrains: from a mixture of rows, and with attention that stops at documents, a run has one
+// result on all ranks and after a resume. The mask changes it, unless all text is one document.
+func TestDataTrains(t *testing.T) {
 	t.Parallel()
-	cfg := onRows(t, shortRows(t, 1))
-	open := outcomeOf(t, cfg, 1)
-	cfg.DocumentMask = true
-	want := outcomeOf(t, cfg, 1)
-	for _, ranks := range []int{2, 4, 8} {
-		outcomeOf(t, cfg, ranks).equals(t, fmt.Sprintf("np %d", ranks), want)
+	places := onOneHost(mesh.Default(4), mesh.Default(1), mesh.Default(8))
+	mixture := []string{shortRows(t, 1) + "@0.8", shortRows(t, 2) + "@0.2"}
+	for _, mask := range []bool{false, true} {
+		run := func() config.Config {
+			cfg := onRows(t, mixture...)
+			cfg.DocumentMask = mask
+			return cfg
+		}
+		sameBits(t, run, places)
+		resumesAnywhere(t, run, places)
+		open, whole := run(), tiny(t, func(c *config.Config) { c.Steps, c.DocumentMask = 2, mask })
+		open.DocumentMask = false
+		if changes := outcomeOf(t, open, 2).state != outcomeOf(t, run(), 2).state; changes != mask {
+			t.Errorf("with mask %t, a run of other bits than without: %t", mask, changes)
+		}
+		plain := whole
+		plain.DocumentMask = false
+		outcomeOf(t, whole, 2).equals(t, "one document", outcomeOf(t, plain, 2))
 	}
-	if open.state == want.state || slices.Equal(open.evals, want.evals) {
-		t.Error("the mask changes nothing")
-	}
-	// The text of tiny is one document.
-	whole := tiny(t, func(c *config.Config) { c.Steps = 2 })
-	plain := outcomeOf(t, whole, 2)
-	whole.DocumentMask = true
-	outcomeOf(t, whole, 2).equals(t, "one document", plain)
 }
 
 // TestTokenFileTrains: from a token file a run is the one from its text, bit for bit, and goes on
@@ -82,21 +86,6 @@ func TestTokenFileTrains(t *testing.T) {
 	p, _ := savedProgress(t, cfg, 3)
 	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
 		t.Errorf("resumed from text after tokens: losses %v, want %s at the end", p.Recent, last)
-	}
-}
-
-// TestMixtureTrains: one result for all ranks, and after a resume.
-func TestMixtureTrains(t *testing.T) {
-	t.Parallel()
-	cfg := onRows(t, shortRows(t, 1)+"@0.8", shortRows(t, 2)+"@0.2")
-	want := outcomeOf(t, cfg, 1)
-	outcomeOf(t, cfg, 4).equals(t, "np 4", want)
-	cfg.Out, cfg.SaveEvery, cfg.Keep = t.TempDir(), 1, 9
-	train(t, cfg, 2, "")
-	train(t, cfg, 4, filepath.Join(cfg.Out, "step-00000001"))
-	p, _ := savedProgress(t, cfg, 3)
-	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
-		t.Errorf("resumed: losses %v, want %s at the end", p.Recent, last)
 	}
 }
 

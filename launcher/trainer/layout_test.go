@@ -7,7 +7,6 @@ package trainer
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -406,12 +405,4 @@ func TestOneResultForAllOptimizers(t *testing.T) {
 			resumesAnywhere(t, run, places)
 		})
 	}
-}
-
-// some returns the cases of a table that are named, and with SPMOE_LAYOUTS=all all of them.
-func some[C any](all map[string]C, names ...string) map[string]C {
-	if !allLayouts() {
-		maps.DeleteFunc(all, func(name string, _ C) bool { return !slices.Contains(names, name) })
-	}
-	return all
 }

@@ -1,27 +1,11 @@
 package trainer
 
 import (
-	"slices"
 	"testing"
 
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/state"
 )
-
-// The target of a token is the one after it, in its own row.
-func TestBatch(t *testing.T) {
-	d := &state.DataLoader{Seq: 3, Inputs: make([]int32, 9), Targets: make([]int32, 9)}
-	for _, c := range []struct{ rows, inputs, targets []int32 }{
-		{[]int32{1, 2, 3, 4, 11, 12, 13, 14}, []int32{1, 2, 3, 11, 12, 13}, []int32{2, 3, 4, 12, 13, 14}},
-		{[]int32{5, 6, 7, 8}, []int32{5, 6, 7}, []int32{6, 7, 8}},
-		{nil, nil, nil},
-	} {
-		b := d.Split(c.rows, 20)
-		if !slices.Equal(b.Inputs, c.inputs) || !slices.Equal(b.Targets, c.targets) || b.Seq != 3 || b.GlobalSequences != 20 {
-			t.Errorf("%v gives %+v, want inputs %v, targets %v", c.rows, b, c.inputs, c.targets)
-		}
-	}
-}
 
 // The passes of a step have each of its rows once, in order, and all but the last say that more
 // follow.

@@ -168,29 +168,3 @@ func TestPipelineRankFails(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
-
-func TestPipelineRefuses(t *testing.T) {
-	for want, change := range map[string]func(*config.Config){
-		"1F1B has 1 per rank, not 3":            func(c *config.Config) { c.PPStages = 3 },
-		"unknown schedule":                      func(c *config.Config) { c.PPSchedule = "GPipe" },
-		"10 stages for a model of 7 layers":     func(c *config.Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
-		"batch is 16: give a multiple":          func(c *config.Config) { c.PPMicrobatches = 3 },
-		"pp_microbatches is -1: give 0 or more": func(c *config.Config) { c.PPMicrobatches = -1 },
-	} {
-		cfg := pipelineRun(t, "bf16")
-		cfg.PP = 2
-		change(&cfg)
-		if err := cfg.Validate(cfg.PP); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
-	cfg := pipelineRun(t, "bf16")
-	cfg.PPMicrobatches = 4
-	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "it needs pp") {
-		t.Error(err)
-	}
-	cfg.PPMicrobatches, cfg.PPStages = 0, 2
-	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "it needs pp") {
-		t.Error(err)
-	}
-}

@@ -96,31 +96,6 @@ func TestResumeAtEveryStep(t *testing.T) {
 	}
 }
 
-// What N ranks save, M ranks load and save again, byte for byte, and go on with.
-func TestAnyNumberOfRanks(t *testing.T) {
-	t.Parallel()
-	for saved, counts := range map[int][]int{1: {4}, 4: {1, 2}, 2: {8}} {
-		cfg := tiny(t, func(c *config.Config) { c.Steps, c.Model.Experts, c.Model.BiasSpeed, c.Precision = 3, 8, 0.01, "fp32" })
-		onRanks(t, cfg, saved, "", run)
-		longer := cfg
-		longer.Steps, longer.Out = 5, filepath.Join(t.TempDir(), "run")
-		want := onRanks(t, longer, saved, cfg.Out, run)
-		for _, loaded := range counts {
-			name := fmt.Sprintf("%d to %d ranks", saved, loaded)
-			copied := cfg
-			copied.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.checkpoints.SaveLast(context.Background()) })
-			sameState(t, name, copied, cfg, 3)
-			longer.Out = filepath.Join(t.TempDir(), "run")
-			for i, s := range onRanks(t, longer, loaded, cfg.Out, run).steps {
-				if w := want.steps[i]; s.Step != w.Step || !close32(s.Loss, w.Loss) {
-					t.Errorf("%s: step %d with loss %v, want step %d with %v", name, s.Step, s.Loss, w.Step, w.Loss)
-				}
-			}
-		}
-	}
-}
-
 // A job that is given a run goes on from the newest checkpoint that is whole, and raises an alarm
 // for the one that is not.
 func TestResumePastDamage(t *testing.T) {
