@@ -71,6 +71,19 @@ func trainOnUnequalHosts(t *testing.T, sizes []int, cfgs []config.Config, from s
 // host has said. corrupt is that of the job.
 func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
 	t.Helper()
+	return resumedOnHosts(t, cfg, hosts, each, "", corrupt, body)
+}
+
+// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The
+// machine's peak is not measured.
+func onRanks(t *testing.T, cfg config.Config, n int, resume string, body func(r *rank) error) *reports {
+	t.Helper()
+	return resumedOnHosts(t, cfg, 1, n, resume, nil, body)
+}
+
+// resumedOnHosts is onHosts from a checkpoint unless resume is empty.
+func resumedOnHosts(t *testing.T, cfg config.Config, hosts, each int, resume string, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
+	t.Helper()
 	said := make([]reports, hosts)
 	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
 		t.Fatal(err)
@@ -78,7 +91,7 @@ func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *r
 	var wg sync.WaitGroup
 	errs := make([]error, hosts)
 	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
-		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, "", false, &said[h])
+		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, resume, false, &said[h])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,62 +8,57 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
 )
 
-// heldOnHosts measures what every rank on some hosts allocates for a step of cfg, and counts the
-// parameters of all. It leaves out what hosts gather sharded weights into.
-func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []events.Memory, parameters int64) {
-	ranks := hosts * onHost
+// held measures what every rank on some hosts allocates for a step of cfg, except boxes for
+// messages, and counts the parameters of all. It leaves out what hosts gather sharded weights into.
+func held(t *testing.T, cfg config.Config, hosts, onHost int) (each []events.Memory, parameters int64) {
 	t.Helper()
-	precision, err := cfg.Recipe()
+	ranks := hosts * onHost
+	rule, err := cfg.Rule()
 	if err != nil {
 		t.Fatal(err)
 	}
 	each = make([]events.Memory, ranks)
 	counts := make([]int64, ranks)
 	err = errors.Join(collective.NewHosts(slices.Repeat([]int{onHost}, hosts)...).Run(func(c *collective.Comm) error {
-		mesh, err := newMesh(cfg, c)
-		if err != nil {
+		r := &rank{job: &Job{cfg: cfg}, comm: c, ex: tensor.NewExec(), TrainState: &state.TrainState{}}
+		if err := r.build(); err != nil {
 			return err
 		}
-		model, err := moe.NewOn(mesh, cfg.Model, precision, cfg.Seq, nil)
-		if err != nil {
+		if err := optim.New(r.ex, r.Groups(), c, rule).Init(1); err != nil {
 			return err
 		}
-		rule, err := cfg.Rule()
-		if err != nil {
-			return err
+		sizeArenas(cfg, r.Models(), r.ex, cfg.LayoutOrDefault(ranks), hosts)
+		passes := squares(cfg, ranks, c.Rank())
+		if r.Pipe != nil {
+			_, err := r.Pipe.Run(r.ex, passes)
+			if err != nil {
+				return err
+			}
+			passes = nil
 		}
-		opt := optim.New(tensor.NewExec(), model.Groups, c, rule)
-		if err := opt.Init(1); err != nil {
-			return err
-		}
-		ex, n := tensor.NewExec(), cfg.RankBatch(ranks)
-		sizeArenas(cfg, []*moe.Model{model}, ex, cfg.LayoutOrDefault(ranks), hosts)
-		model.ChainPasses = cfg.ChainPasses
-		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
-			return err
-		}
-		tokens := make([]int32, n*cfg.Seq)
-		for i := range tokens {
-			tokens[i] = int32(i*i+c.Rank()) % 256
-		}
-		for left := cfg.Batch / cfg.DataRanks(ranks); left > 0; left -= n {
-			b := moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch, More: left > n}
-			if _, err := model.Train(ex, b); err != nil {
+		for i, b := range passes {
+			b.More = i < len(passes)-1
+			if _, err := r.Model.Train(r.ex, b); err != nil {
 				return err
 			}
 		}
-		m := heldBy(model)
-		m.Optimizer, m.Activations = int64(optim.StateBytes(rule, model.Groups)), int64(model.ActivationPeak(ex))
-		each[c.Rank()], counts[c.Rank()] = m, owned(model)
-		return nil
+		m := events.Memory{Optimizer: int64(optim.StateBytes(rule, r.Groups())), Activations: int64(r.activationPeak())}
+		for _, model := range r.Models() {
+			m = m.Plus(heldBy(model))
+			counts[c.Rank()] += owned(model)
+		}
+		each[c.Rank()] = m
+		return c.Barrier()
 	})...)
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +67,18 @@ func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []eve
 		parameters += n
 	}
 	return each, parameters
+}
+
+// squares returns the passes of a rank.
+func squares(cfg config.Config, ranks, rank int) (passes []moe.Batch) {
+	tokens := make([]int32, cfg.RankBatch(ranks)*cfg.Seq)
+	for i := range tokens {
+		tokens[i] = int32(i*i+rank) % 256
+	}
+	for range cfg.Passes(ranks) {
+		passes = append(passes, moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch})
+	}
+	return passes
 }
 
 // heldBy measures the weights and gradients of a model, with the sums of passes.
@@ -139,12 +146,12 @@ func TestEstimateMemory(t *testing.T) {
 		hosts, each int
 		change      func(*config.Config)
 	}{
-		"chain of passes":      {1, 1, func(c *config.Config) { c.Batch, c.MicroBatch, c.ChainPasses = 8, 1, true }},
-		"debug":                {1, 4, func(*config.Config) {}},
-		"pairs, deferred":      {1, 4, func(c *config.Config) { c.EP, c.MicroBatch, c.Model.Dim = 2, 1, 256 }},
-		"groups of MTP":        {1, 2, func(c *config.Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
-		"recompute, nvfp4":     {1, 2, func(c *config.Config) { c.Recompute, c.Precision = "full", "nvfp4" }},
-		"cp, tp, MTP":          {1, 4, func(c *config.Config) {
+		"chain of passes":  {1, 1, func(c *config.Config) { c.Batch, c.MicroBatch, c.ChainPasses = 8, 1, true }},
+		"debug":            {1, 4, func(*config.Config) {}},
+		"pairs, deferred":  {1, 4, func(c *config.Config) { c.EP, c.MicroBatch, c.Model.Dim = 2, 1, 256 }},
+		"groups of MTP":    {1, 2, func(c *config.Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
+		"recompute, nvfp4": {1, 2, func(c *config.Config) { c.Recompute, c.Precision = "full", "nvfp4" }},
+		"cp, tp, MTP": {1, 4, func(c *config.Config) {
 			c.CP, c.TP, c.Seq, c.Batch, c.Model.MTPLayers, c.Precision = 2, 2, 256, 2, 1, "mxfp8"
 		}},
 		"fsdp, mxfp8":          {4, 2, func(c *config.Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 }},
@@ -157,7 +164,7 @@ func TestEstimateMemory(t *testing.T) {
 			cfg, ranks := measurable(t), c.hosts*c.each
 			cfg.Batch, cfg.Model.Layers = 16, 3
 			c.change(&cfg)
-			each, parameters := heldOnHosts(t, cfg, c.hosts, c.each)
+			each, parameters := held(t, cfg, c.hosts, c.each)
 			if want := cfg.Model.Count().Total; c.hosts == 1 && parameters != want {
 				t.Errorf("the ranks hold %d parameters, counted are %d", parameters, want)
 			}
@@ -176,9 +183,42 @@ func TestEstimateMemory(t *testing.T) {
 				all = all.Plus(m)
 				closeTo(estimated, t, fmt.Sprintf("rank %d", rank), m, off)
 			}
-			held := float64(all.Total()-all.Activations) / float64(parameters)
-			if got := estimate.BytesPerParameter(cfg, ranks); c.hosts == 1 && math.Abs((got.All-got.Snapshot-got.Process)/held-1) > 0.05 {
-				t.Errorf("%+v bytes per parameter are estimated, held are %g", got, held)
+			has := float64(all.Total()-all.Activations) / float64(parameters)
+			if got := estimate.BytesPerParameter(cfg, ranks); c.hosts == 1 && math.Abs((got.All-got.Snapshot-got.Process)/has-1) > 0.05 {
+				t.Errorf("%+v bytes per parameter are estimated, held are %g", got, has)
+			}
+		})
+	}
+}
+
+// The estimate is close to what the ranks of every place in a pipeline allocate.
+func TestEstimateMemoryOfStages(t *testing.T) {
+	alone := mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1}
+	pairs := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}
+	for name, c := range map[string]struct {
+		schedule string
+		layout   mesh.Layout
+		change   func(*config.Config)
+	}{
+		"MTP":        {"Interleaved1F1B", alone, func(c *config.Config) { c.Model.MTPLayers = 1 }},
+		"MXFP8":      {"InterleavedZeroBubble", pairs, func(c *config.Config) { c.Precision = "mxfp8" }},
+		"overlapped": {"DualPipeV", pairs, func(c *config.Config) { c.PPOverlap, c.Model.Dim = true, 256 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := measurable(t)
+			cfg.Batch, cfg.PPSchedule, cfg.PPMicrobatches, cfg.Model.Layers = 16, c.schedule, 4, 4
+			cfg.SetLayout(c.layout)
+			c.change(&cfg)
+			all, err := estimate.Holdings(cfg, c.layout.World)
+			if err != nil {
+				t.Fatal(err)
+			}
+			boxes := all[0].Boxes(1) * estimate.MessageBytes(cfg, c.layout.World)
+			estimates := estimate.RankMemory(cfg, c.layout, 1)
+			each, _ := held(t, cfg, 1, c.layout.World)
+			for rank, m := range each {
+				m.Activations += int64(boxes)
+				closeTo(estimates[c.layout.Coordinate(rank, mesh.PP)], t, fmt.Sprintf("rank %d", rank), m, 1.1)
 			}
 		})
 	}

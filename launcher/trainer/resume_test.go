@@ -4,44 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"spmoe/collective"
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
-	"spmoe/tensor"
 )
-
-// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The
-// machine's peak is not measured.
-func onRanks(t *testing.T, cfg config.Config, n int, resume string, body func(r *rank) error) *reports {
-	t.Helper()
-	report := &reports{}
-	job, err := Prepare(cfg, n, resume, report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer job.Close()
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
-		ex := tensor.NewExec()
-		defer ex.Close()
-		r, err := newRank(job, c, ex, 1)
-		if err != nil {
-			return err
-		}
-		return body(r)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return report
-}
 
 func run(r *rank) error { return r.run(context.Background()) }
 
@@ -93,25 +61,6 @@ func TestResumeAtEveryStep(t *testing.T) {
 			}
 		}
 		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)
-	}
-}
-
-// A job that is given a run goes on from the newest checkpoint that is whole, and raises an alarm
-// for the one that is not.
-func TestResumePastDamage(t *testing.T) {
-	t.Parallel()
-	cfg := tiny(t, func(c *config.Config) { c.SaveEvery, c.Keep = 1, 9 })
-	want := onRanks(t, cfg, 2, "", run)
-	if err := os.Remove(filepath.Join(cfg.Out, "step-00000004", "config.toml")); err != nil {
-		t.Fatal(err)
-	}
-	got := onRanks(t, cfg, 2, cfg.Out, run)
-	if len(got.alarms) != 1 || got.alarms[0].Step != 3 ||
-		!strings.Contains(got.alarms[0].Text, "config.toml is missing; it was set aside as step-00000004.bad; going on from step-00000003") {
-		t.Errorf("alarms %+v", got.alarms)
-	}
-	if len(got.steps) != 1 || got.steps[0].Loss != want.steps[3].Loss {
-		t.Errorf("steps %+v, want the last of %+v", got.steps, want.steps)
 	}
 }
 
