@@ -69,24 +69,14 @@ func TestDataTrains(t *testing.T) {
 // with either.
 func TestTokenFileTrains(t *testing.T) {
 	t.Parallel()
-	rows := shortRows(t, 1)
-	cfg := onRows(t, rows)
-	want := outcomeOf(t, cfg, 2)
-	tokens := filepath.Join(t.TempDir(), "tokens.arrow")
+	rows, tokens := shortRows(t, 1), filepath.Join(t.TempDir(), "tokens.arrow")
 	if _, err := datasets.WriteTokens(t.Context(), tokens, []string{rows}, datasets.Bytes{}, datasets.Options{Field: "body"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Data = []string{tokens}
-	outcomeOf(t, cfg, 4).equals(t, "np 4, from tokens", want)
-
-	cfg.Out, cfg.SaveEvery, cfg.Keep = t.TempDir(), 1, 9
-	train(t, cfg, 4, "")
-	cfg.Data = []string{rows}
-	train(t, cfg, 2, filepath.Join(cfg.Out, "step-00000001"))
-	p, _ := savedProgress(t, cfg, 3)
-	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
-		t.Errorf("resumed from text after tokens: losses %v, want %s at the end", p.Recent, last)
-	}
+	run := func() config.Config { return onRows(t, rows) }
+	places := []placed{{layout: mesh.Default(4), change: func(c *config.Config) { c.Data = []string{tokens} }}, {layout: mesh.Default(2)}}
+	sameBits(t, run, places[:1])
+	resumesAnywhere(t, run, places)
 }
 
 // TestDataErrors: what is wrong with the data is the user's to mend, before anything is started.

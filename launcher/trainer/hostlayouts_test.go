@@ -35,7 +35,6 @@ var stagesOnHosts = []placed{
 		change: func(c *config.Config) { c.PPOverlap = true }},
 	{hosts: []int{1, 1, 1, 1}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2},
 		change: func(c *config.Config) { c.FSDP = true }},
-	{hosts: []int{2, 2, 2, 2}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 4, DPReplicate: 1, DPShard: 2, EP: 1}},
 	{hosts: []int{2, 2, 2, 2}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 4, EP: 4}},
 }
 
@@ -60,7 +59,6 @@ var replicasOnHosts = []placed{
 	{hosts: []int{2, 2}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 2, EP: 1},
 		change: func(c *config.Config) { c.Recompute = "full" }},
 	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}},
-	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 4, DPShard: 1, EP: 1}},
 	{hosts: []int{2, 2, 2, 2}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 4},
 		change: func(c *config.Config) { c.MicroBatch = 1 }},
 	{hosts: []int{1, 1, 1, 1}, schedule: "DualPipeV", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 2, DPShard: 1, EP: 1},
