@@ -79,23 +79,6 @@ func TestTokenFileTrains(t *testing.T) {
 	resumesAnywhere(t, run, places)
 }
 
-// TestDataErrors: what is wrong with the data is the user's to mend, before anything is started.
-func TestDataErrors(t *testing.T) {
-	t.Parallel()
-	for want, change := range map[string]func(*config.Config){
-		`no field "text"`:          func(c *config.Config) { c.DataField = "text" },
-		"has no weight, but":       func(c *config.Config) { c.Data = append(c.Data, c.Data[0]+"@1") },
-		"matches nothing":          func(c *config.Config) { c.Data = []string{filepath.Join(t.TempDir(), "*.jsonl")} },
-		"needs 100000 tokens, but": func(c *config.Config) { c.Seq, c.Model.MaxPositions = 99999, 1<<20 },
-	} {
-		cfg := onRows(t, shortRows(t, 1))
-		change(&cfg)
-		if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-}
-
 // TestNewData: a run goes on with other data, a mixture here, from that data's start and with the
 // optimizer's state, in every layout; later it resumes there. The weights of this run never change,
 // so losses tell which rows a step has read.

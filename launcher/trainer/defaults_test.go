@@ -61,26 +61,6 @@ func TestDefaultsOfFlavors(t *testing.T) {
 	}
 }
 
-// A shorter run has a shorter warm-up, but Adam's second moment needs some steps.
-func TestSetSteps(t *testing.T) {
-	for _, c := range []struct {
-		flavor              string
-		steps, wantedWarmup int
-	}{
-		{"debug", 360, 20}, {"debug", 10, 20}, {"debug", 5000, 20},
-		{"16B", 20000, 2000}, {"16B", 3000, 300}, {"16B", 4, 20}, {"16B", 100000, 2000},
-	} {
-		cfg, err := config.Default(c.flavor)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.SetSteps(c.steps)
-		if cfg.Steps != c.steps || cfg.Optimizer.Warmup != c.wantedWarmup {
-			t.Errorf("%s in %d steps: %d steps with a warm-up of %d, want %d", c.flavor, c.steps, cfg.Steps, cfg.Optimizer.Warmup, c.wantedWarmup)
-		}
-	}
-}
-
 // The flavors that are made for a size of memory leave a fifth of it free, with the copy for
 // asynchronous saves.
 func TestMemoryOfFlavors(t *testing.T) {

@@ -3,7 +3,6 @@ package trainer
 import (
 	"testing"
 
-	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/state"
 )
 
@@ -36,16 +35,6 @@ func TestPasses(t *testing.T) {
 		}
 		if int(next) != len(d.Rows) {
 			t.Errorf("%+v: %d of %d tokens", c, next, len(d.Rows))
-		}
-	}
-}
-
-func TestMicroBatch(t *testing.T) {
-	for _, c := range []struct{ batch, micro, ranks, want int }{
-		{16, 0, 1, 16}, {16, 0, 4, 4}, {16, 3, 4, 3}, {16, 4, 4, 4}, {16, 1 << 50, 4, 4}, {4, 1, 4, 1},
-	} {
-		if got := (config.Config{Batch: c.batch, MicroBatch: c.micro}).RankBatch(c.ranks); got != c.want {
-			t.Errorf("batch %d, micro_batch %d on %d ranks: passes of %d, want %d", c.batch, c.micro, c.ranks, got, c.want)
 		}
 	}
 }
