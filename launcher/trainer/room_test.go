@@ -15,8 +15,8 @@ import (
 	"spmoe/launcher/trainer/state"
 )
 
-// tightDisk is a disk with room for some bytes in a folder. It fails after a number of operations, as
-// if the job had been killed.
+// tightDisk is a disk with room for some bytes in a folder. It fails after a number of operations,
+// as if the job had been killed.
 type tightDisk struct {
 	mu    sync.Mutex
 	dir   string

@@ -56,8 +56,8 @@ func TestAsynchronousSaves(t *testing.T) {
 	}
 }
 
-// faultyDisk is a disk whose operations fail if fail says so. Unless room is nil, it returns the free
-// bytes, and writes are made one at a time.
+// faultyDisk is a disk whose operations fail if fail says so. Unless room is nil, it returns the
+// free bytes, and writes are made one at a time.
 type faultyDisk struct {
 	checkpoint.Disk
 	fail   func(operation, path string) error

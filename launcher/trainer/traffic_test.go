@@ -100,8 +100,8 @@ func trafficCases() map[string]trafficCase {
 }
 
 // The bytes that communicators count in a step of real training are those of the formulas, and so
-// are the bytes between hosts, within one percent: each call of a collective sends some more. On one
-// host, kinds that guards use as well may have more, by a small share of all bytes.
+// are the bytes between hosts, within one percent: each call of a collective sends some more. On
+// one host, kinds that guards use as well may have more, by a small share of all bytes.
 func TestTraffic(t *testing.T) {
 	for name, c := range trafficCases() {
 		t.Run(fmt.Sprintf("%s/%dx%d", name, c.hosts, c.each), func(t *testing.T) {

@@ -48,7 +48,7 @@ func TestProfileChangesNothing(t *testing.T) {
 					t.Errorf("step %+v, want %+v", w, s)
 				}
 			}
-			// What costs next to nothing is recorded anyway: loads of the first step, and every so many.
+			// Loads of the first step cost next to nothing and are recorded anyway.
 			if len(got.prof) != 1 || len(without.Quantized) != 0 || len(without.Loads) == 0 || !reflect.DeepEqual(without.Loads, log.Loads[:len(without.Loads)]) {
 				t.Errorf("%d profiles, recorded unasked are %d operands and %+v", len(got.prof), len(without.Quantized), without.Loads)
 			}
