@@ -63,8 +63,6 @@ func TestCheckBadFolder(t *testing.T) {
 		want   []string
 	}{
 		"no config":           {remove("config.json"), []string{"config.json"}},
-		"no model":            {remove("model.safetensors"), []string{"model"}},
-		"broken config":       {func(dir string) { write(t, filepath.Join(dir, "config.json"), "{") }, []string{"config.json"}},
 		"foreign model":       {replace("config.json", "deepseek_v3", "llama"), []string{"model_type", `"llama"`, "deepseek_v3"}},
 		"impossible model":    {replace("config.json", `"vocab_size": 512`, `"vocab_size": 0`), []string{"vocab_size"}},
 		"model is no tensors": {func(dir string) { write(t, filepath.Join(dir, "model.safetensors"), "hello, world") }, []string{"model.safetensors"}},
@@ -74,7 +72,6 @@ func TestCheckBadFolder(t *testing.T) {
 		"no input":            {tensors("activations", drop("input_ids")), []string{"input_ids"}},
 		"foreign input token": {tensors("activations", token("input_ids")), []string{"input_ids", "0 to 511"}},
 		"narrow activation":   {tensors("activations", cut("layer1_out", 2, 48, 32)), []string{"model.layers.2.input", "3072"}},
-		"odd activation":      {tensors("activations", cut("layer1_out", 5)), []string{"model.layers.2.input", "5 elements"}},
 		"fewer choices":       {tensors("activations", cut("layer1_topk_index", 96, 2)), []string{"model.layers.1.mlp.gate.indices"}},
 	} {
 		t.Run(name, func(t *testing.T) {

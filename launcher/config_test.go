@@ -60,9 +60,6 @@ func TestPrecedence(t *testing.T) {
 			c.Steps, c.Seq, c.Data, c.Model.Layers, c.Optimizer.LR = 7, 64, []string{"a", "b"}, 5, 0.5
 		}},
 		"a flag back to default":   {"--config FILE --seq 128", func(c *config.Config) { c.Seq = 128 }},
-		"the last flag wins":       {"--steps 8 --steps 9 --config FILE", func(c *config.Config) { c.Steps = 9 }},
-		"underscores":              {"--config FILE --save_every 3", func(c *config.Config) { c.SaveEvery = 3 }},
-		"dashes":                   {"--config FILE -save-every=3", func(c *config.Config) { c.SaveEvery = 3 }},
 		"data replaces the file's": {"--config FILE --data c", func(c *config.Config) { c.Data = []string{"c"} }},
 		"data in a list":           {"--config FILE --data c d --steps 9 e", func(c *config.Config) { c.Data, c.Steps = []string{"c", "d", "e"}, 9 }},
 		"data twice":               {"--config FILE --data c --data=d", func(c *config.Config) { c.Data = []string{"c", "d"} }},

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"spmoe/launcher/cli"
-	"spmoe/launcher/measuring"
 	"spmoe/launcher/running"
 	"spmoe/moe"
 )
@@ -82,18 +81,5 @@ func TestTrainingOfForeignModels(t *testing.T) {
 	}
 	if cfg.Optimizer.LR != 4.2e-4 || cfg.Model != model || cfg.Seq != 4096 || cfg.MicroBatch != 1 {
 		t.Errorf("%+v", cfg)
-	}
-}
-
-// Benchmarks measure all flavors except debug on sequences of 512 tokens, in one pass per step.
-func TestBenchDefaults(t *testing.T) {
-	for _, flavor := range []string{"small", "500M", "16B"} {
-		cfg, err := measuring.BenchDefaults(flavor, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if cfg.Seq != 512 || cfg.Batch != 8 || cfg.MicroBatch != 0 {
-			t.Errorf("%s: %d sequences of %d tokens, %d per pass", flavor, cfg.Batch, cfg.Seq, cfg.MicroBatch)
-		}
 	}
 }

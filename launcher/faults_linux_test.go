@@ -135,6 +135,7 @@ func TestFaults(t *testing.T) {
 	const (
 		stages  = "--set model.layers=4 --batch 8 --micro-batch 1 --pp 2 --set pp_schedule=ZBVZeroBubble"
 		sharers = "--tp 2 --seq 64"
+		pairs   = "--set dp_replicate=2 --ep 2 --batch 8 --micro-batch 1 --recompute selective --precision mxfp8"
 		replay  = "--set guard.replay=1 --eval-every 0"
 		mxfp8   = "--precision mxfp8 --set ep_dispatch=mxfp8 --set ep_combine_backward=mxfp8"
 		third   = "kill@trainer/step/inside#3"
@@ -152,6 +153,7 @@ func TestFaults(t *testing.T) {
 		{"kills", 5 * max(many, 6), "", "", kills(many), many, 0},
 		{"kills of stages", 30, stages, "", kills(3), 3, 0},
 		{"kills of sharers", 30, sharers, "", kills(3), 3, 0},
+		{"kills of replicas", 30, pairs, "", kills(3), 3, 0},
 		{"all ranks, two spares", 30, "", "--spares 2", first(third, third, third, third), 4, 0},
 		{"six kills in a step", 30, "", "--spares 0 --restarts 2", storm(6, "kill@trainer/step/before#1"), 6, 0},
 		{"other ends", 30, "", "", first("exit0@ep/put/inside#70", "exit1@optim/update/inside#21", "panic@checkpoint/write#1", "loop@trainer/step/inside#5"), 4, 0},

@@ -262,11 +262,3 @@ func TestEval(t *testing.T) {
 		t.Errorf("of less than a window: %s", out)
 	}
 }
-
-// Without a run, generate says what to give, and leaves nothing behind.
-func TestGenerateWithoutRun(t *testing.T) {
-	t.Chdir(t.TempDir())
-	refuse(t, cli.ExitUsage, []string{"generate", "--prompt", "x"}, "no run with a checkpoint", "--checkpoint")
-	refuse(t, cli.ExitUsage, []string{"inspect", "--html"}, "no run with a checkpoint in runs")
-	same(t, files(t, "."), nil)
-}

@@ -15,22 +15,6 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-const checkHelp = `usage: launcher check [flags] FOLDER...
-judge a training step of another program, module by module
-  launcher check step/
-  launcher check step/ --json
-  launcher check step/ --write reference/
-  --json                       print the whole report as JSON
-  --write FOLDER               write the reference's own activations and gradients to FOLDER, under the same names
-launcher help check --all says more about 2 flags
-`
-
-func TestHelpOfCheck(t *testing.T) {
-	if got := succeed(t, "help", "check"); got != checkHelp {
-		t.Errorf("%s\nwant\n%s", got, checkHelp)
-	}
-}
-
 // Help never fails, wherever it is asked for, and shows every flag with its default.
 func TestHelp(t *testing.T) {
 	for _, args := range []string{"", "help", "--help", "-h", "-np 2 --help"} {
@@ -193,6 +177,11 @@ func TestPrintEntry(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	out := succeed(t, "--version")
+	for _, spelling := range []string{"version", "-v", "-V"} {
+		if got := succeed(t, spelling); got != out {
+			t.Errorf("%s: %q, want %q", spelling, got, out)
+		}
+	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "text:   the Go sources in ", "tier:   " + cpu.Best().String(), "tiers of this CPU"} {
 		if !strings.HasPrefix(lines[i], want) {

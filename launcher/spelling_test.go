@@ -60,13 +60,3 @@ func TestChoices(t *testing.T) {
 		t.Errorf("%d values only", checked)
 	}
 }
-
-// --version has a few spellings.
-func TestVersionFlag(t *testing.T) {
-	want := succeed(t, "--version")
-	for _, spelling := range []string{"version", "-v", "-V"} {
-		if got := succeed(t, spelling); got != want {
-			t.Errorf("%s: %q, want %q", spelling, got, want)
-		}
-	}
-}

@@ -9,17 +9,13 @@ import (
 	"testing"
 
 	"spmoe/launcher/cli"
-	"spmoe/moe"
 )
 
 // Every mistake of the user ends with code 2, a message that helps, and no trace on the disk.
 func TestUsageErrors(t *testing.T) {
 	data, other := text(t), t.TempDir()
 	config := func(name, content string) string { return write(t, filepath.Join(other, name), content) }
-	loop, pipe, empty := filepath.Join(other, "loop"), filepath.Join(other, "pipe"), filepath.Join(other, "empty")
-	if err := os.Symlink(loop, loop); err != nil {
-		t.Fatal(err)
-	}
+	pipe, empty := filepath.Join(other, "pipe"), filepath.Join(other, "empty")
 	if err := syscall.Mkfifo(pipe, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -30,62 +26,33 @@ func TestUsageErrors(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"-np 3 train --batch 3", []string{"-np 3", "16 experts", "use -np 1, 2, 4, 8 or 16 and a --batch that it divides"}},
 		{"-np 3 train", []string{"-np 3", "16 experts", "use -np 1, 2, 4, 8 or 16"}},
 		{"-np 0 train", []string{"-np is 0", "1 or more"}},
-		{"train -n -2", []string{"-np is -2", "1 or more"}},
-		{"-np many train", []string{`"many"`, "-np", "whole number"}},
 		{"train --flavor 17B", []string{`"17B"`, "debug, small, 500M, 3B, 16B, 30B-A3B, 236B, 671B"}},
 		{"train --flavor 671B", []string{"671B", "TiB", "is available", "--dry-run"}},
 		{"-np 2", []string{"-np 2", "train", "check", "help"}},
 		{"trian", []string{`"trian"`, "did you mean train?", "train, generate, eval"}},
 		{"-np 2 run runs/my.toml", []string{"scripts in docs/recipes", "train --config"}},
-		{"help trian", []string{`"trian"`, "did you mean train?", "train, generate, eval"}},
 		{"train --stesp 3", []string{"--stesp", "did you mean --steps (number of optimizer steps of the run)?", "launcher help train"}},
 		{"train --frobnicate", []string{"unknown flag --frobnicate", "launcher help train"}},
-		{"--stesp 3 train", []string{"--stesp", "did you mean --steps (number of optimizer steps of the run)?", "launcher help"}},
-		{"train --model.layer 3", []string{"did you mean --set model.layers=... ("}},
-		{"train --steps", []string{"--steps needs a value"}},
 		{"train --ep standard", []string{`"standard"`, "--ep: it must be a whole number"}},
-		{"train --steps 3.5", []string{`"3.5"`, "steps", "whole number"}},
-		{"train --steps 99999999999999999999", []string{"steps", "whole number"}},
 		{"train --seed -1", []string{`"-1"`, "seed", "0 or more"}},
-		{"train --optimizer.lr fast", []string{`"fast"`, "optimizer.lr", "a number"}},
 		{"train --set model.norm_top_k=maybe", []string{`"maybe"`, "model.norm_top_k", "true or false"}},
-		{"compare --seeds x", []string{`"x"`, "seeds", "a whole number"}},
-		{"compare --margin x", []string{`"x"`, "margin", "a number"}},
 		{"train --timeout 5", []string{`"5"`, "timeout", "800ms"}},
 		{"train --resume=maybe", []string{`"maybe"`, "resume", "true or false"}},
-		{"train --resume=", []string{"resume", "true or false"}},
 		{"train 100", []string{`"100"`, "--help lists the flags"}},
-		{"train --log-format xml", []string{`"xml"`, "text or json"}},
 		{"-np 4 train --batch 6", []string{"batch is 6", "multiple of the 4 ranks", "8"}},
 		{"train --batch 16777216 --data " + data, []string{"memory", "is available"}},
-		{"train --seq 5000", []string{"seq is 5000", "1 to 4096", "model.max_positions"}},
-		{"train --precision fp8", []string{`"fp8"`, "bf16", "fp32", "did you mean fp8-block?"}},
-		{"train --set optimizer.decay=exp", []string{`"exp"`, "cosine, linear, sqrt"}},
-		{"train --seed 18446744073709551615", []string{"TOML", "18446744073709551615"}},
-		{"train --set sample_prompt=\xff", []string{`"\xff"`, "not UTF-8"}},
 		{"train --steps 0 --set keep=-1 --set log_every=0", []string{"steps is 0", "keep is -1", "log_every is 0"}},
 
 		{"train --config " + config("key.toml", "seq = 8\nsetps = 4\n"), []string{"key.toml:2", `"setps"`, "--dry-run"}},
-		{"train --config " + config("deep.toml", "[model]\nlayer = 4\n"), []string{"deep.toml:2", `"model.layer"`}},
 		{"train --config " + config("type.toml", "seq = 8\nsteps = \"ten\"\n"), []string{"type.toml:2:", "steps", "string", "whole number"}},
-		{"train --config " + config("half.toml", "[model]\nlayers = 1.5\n"), []string{"half.toml:2:", "model.layers", "float", "whole number"}},
 		{"train --config " + config("bad.toml", "seq = 8\nsteps = = 3\n"), []string{"bad.toml:2:", "="}},
-		{"train --config " + config("flavor.toml", "flavor = \"huge\"\n"), []string{`"huge"`, "debug, small"}},
 		{"train --config " + filepath.Join(other, "none.toml"), []string{"--config", "none.toml", "no such file", "--dry-run"}},
 
 		{"train --data " + filepath.Join(other, "none"), []string{"none", "no such file", "expected a file of text, JSON, CSV, Parquet or Arrow, or a folder"}},
-		{"train --data " + data + " " + filepath.Join(other, "none"), []string{"none", "no such file"}},
-		{"train --data " + empty, []string{"empty", "no files"}},
-		{"train --data " + config("empty.txt", ""), []string{"empty.txt", "is empty"}},
-		{"train --data " + loop, []string{"loop", "expected a file of text"}},
-		{"train --data " + pipe, []string{"pipe", "expected a file of text"}},
-		{"inspect --html " + pipe, []string{"pipe: not a directory", "give the folder of a run"}},
 		{"inspect " + pipe, []string{"pipe", "not a directory"}},
 		{"convert --from " + pipe + " --to " + empty + "/new", []string{"pipe is not a folder"}},
-		{"train --data " + config("binary", "a\x00b"), []string{"binary", "NUL"}},
 		{"train --data " + config("short.txt", strings.Repeat("word ", 200)), []string{"validation data", "128", "more data"}},
 		{"train --data " + config("tiny.txt", "a few words"), []string{"training data", "129 tokens", "more data"}},
 
@@ -93,7 +60,6 @@ func TestUsageErrors(t *testing.T) {
 		{"inspect --html", []string{"no run with a checkpoint", "launcher inspect RUN --html"}},
 		{"generate --prompt x", []string{"no run with a checkpoint", "--checkpoint"}},
 		{"train --resume --out " + data, []string{"nothing to resume", data}},
-		{"train --resume --out " + filepath.Join(other, "none"), []string{"nothing to resume", "none"}},
 		{"train --resume --config " + config("good.toml", "seq = 8\n"), []string{"--resume", "leave --config out"}},
 		{"train --data " + data + " --out " + filepath.Join(data, "run"), []string{"run", "lies in the data", "give --out a folder elsewhere"}},
 		{"train --dry-run --data .@1 " + data + "@2", []string{"runs/debug-1 lies in the data, /", "*.txt"}},
@@ -105,37 +71,20 @@ func TestUsageErrors(t *testing.T) {
 		{"inspect --verify", []string{"--verify needs the folder"}},
 		{"inspect --verify " + filepath.Join(other, "none"), []string{"none", "no such file"}},
 		{"inspect --verify " + empty, []string{"empty", "no complete checkpoint"}},
-		{"convert --from " + empty + " --to x --dtype fp8", []string{`"fp8"`, "bf16 or fp32"}},
 
 		// Suggestions for misspelled words.
 		{"hlep", []string{`unknown command "hlep": use one of train, `, "did you mean help?"}},
 		{"chat", []string{"did you mean generate?"}},
-		{"Infer --np 2", []string{"did you mean generate?"}},
-		{"help chat", []string{"did you mean generate?"}},
-		{"help bench kernel", []string{"did you mean kernels?"}},
-		{"frobnicate", []string{`"frobnicate": use one of train`}},
 		{"data inspct x", []string{`data: unknown subcommand "inspct"`, "inspect, tokenize", "did you mean inspect?"}},
 		{"train --precision mxpf8", []string{`precision is "mxpf8": use one of fp32, bf16`, "did you mean mxfp8?"}},
 		{"bench train --precision bf16,mxfp8-expert", []string{`"mxfp8-expert"`, "did you mean mxfp8-experts?"}},
-		{"bench train --precision bf16,fp8", []string{"did you mean fp8-block?"}},
-		{"train --flavor 761B", []string{"671B"}},
-		{"train --flavor 8B", []string{`unknown flavor "8B"`}},
 		{"train --flavor 16b", []string{"did you mean 16B?"}},
-		{"train --set ep_exchange=standart", []string{"did you mean standard?"}},
 		{"-np 2 train --pp 2 --set pp_schedule=zbv", []string{"did you mean ZBVZeroBubble?"}},
 		{"train --tokenizer gpt2", []string{"did you mean tiktoken:gpt2?"}},
-		{"train --log-format=jsno", []string{"did you mean json?"}},
-		{"--ranks proces train", []string{"did you mean process?"}},
 		{"train --lr 1", []string{"--lr", "did you mean --optimizer.lr (peak learning rate)?"}},
 		{"--learning_rate 1 train", []string{"did you mean --optimizer.lr"}},
-		{"train --top-k 2", []string{"did you mean --set model.top_k=..."}},
 		{"train --gpus 2", []string{"there is no flag --gpus: spmoe computes on CPUs"}},
-		{strings.Repeat("x", 1000), []string{"unknown command"}},
-		{"train --set ep_exchange=" + strings.Repeat("x", 1000), []string{"onesided"}},
 		{"train --config " + config("other0.toml", "learning_rate = 1"), []string{"other0.toml", "did you mean optimizer.lr (peak learning rate)?"}},
-		{"train --config " + config("other1.toml", "[optimizer]\nlr = 1\nweight_decey = 1"), []string{"other1.toml", "did you mean optimizer.weight_decay ("}},
-		{"train --config " + config("other2.toml", "precision = \"fp8\""), []string{"other2.toml", `precision is "fp8": use one of ` + strings.Join(moe.PrecisionNames(), ", ") + ` (did you mean fp8-block?)`}},
-		{"train --config " + config("other3.toml", "[optimizer]\ndecay = \"cos\""), []string{"other3.toml", `optimizer.decay is "cos"`}},
 		{"train --config " + config("other4.toml", "[training]\nsteps = 4"), []string{"other4.toml", "[model.yarn]"}},
 	} {
 		t.Run(c.args[:min(len(c.args), 60)], func(t *testing.T) {
@@ -180,18 +129,14 @@ func TestResumeErrors(t *testing.T) {
 		args   []string
 		want   []string
 	}{
-		"run there already":     {nil, tiny(data, "--out", "run"), []string{"run holds " + step, "--resume", "another --out"}},
-		"end is past":           {nil, append(again, "--steps", "1"), []string{"at step 2", "--steps 2"}},
-		"other sequence length": {nil, append(again, "--seq", "16"), []string{"seq is 32 in run/" + step, "not 16", "cannot change"}},
-		"other seed":            {nil, append(again, "--seed", "9"), []string{"seed is 1 in run/" + step, "not 9", "cannot change", "leave seed out"}},
-		"other data":            {nil, append(again, "--data", write(t, filepath.Join(t.TempDir(), "x"), strings.Repeat("other ", 2000))), []string{"does not fit", "other data"}},
-		"other flavor":          {nil, append(again, "--flavor", "16B"), []string{"flavor is debug", "not 16B", "cannot change"}},
-		"other model":           {nil, append(again, "--set", "model.layers=3"), []string{"model.layers is 2", "not 3", "cannot change"}},
-		"other first weights":   {nil, append(again, "--init-from", "x"), []string{"init_from is", "/x: a resumed", "cannot change", "leave init_from out"}},
-		"other precision":       {nil, append(again, "--precision", "mxfp8"), []string{"run/" + step, "precision: bf16 -> mxfp8", "--allow-changes"}},
-		"several":               {nil, append(again, "--optimizer.lr", "0.5", "--batch", "8", "--set", "keep=9"), []string{"\n  batch: 4 -> 8\n  optimizer.lr: 0.003 -> 0.5\n", "--allow-changes"}},
-		"changes of a new run":  {nil, tiny(data, "--out", "new", "--allow-changes"), []string{"--allow-changes is for --resume"}},
-		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "use -np 1, 2 or 4"}},
+		"run there already":    {nil, tiny(data, "--out", "run"), []string{"run holds " + step, "--resume", "another --out"}},
+		"end is past":          {nil, append(again, "--steps", "1"), []string{"at step 2", "--steps 2"}},
+		"other seed":           {nil, append(again, "--seed", "9"), []string{"seed is 1 in run/" + step, "not 9", "cannot change", "leave seed out"}},
+		"other data":           {nil, append(again, "--data", write(t, filepath.Join(t.TempDir(), "x"), strings.Repeat("other ", 2000))), []string{"does not fit", "other data"}},
+		"other first weights":  {nil, append(again, "--init-from", "x"), []string{"init_from is", "/x: a resumed", "cannot change", "leave init_from out"}},
+		"other precision":      {nil, append(again, "--precision", "mxfp8"), []string{"run/" + step, "precision: bf16 -> mxfp8", "--allow-changes"}},
+		"several":              {nil, append(again, "--optimizer.lr", "0.5", "--batch", "8", "--set", "keep=9"), []string{"\n  batch: 4 -> 8\n  optimizer.lr: 0.003 -> 0.5\n", "--allow-changes"}},
+		"changes of a new run": {nil, tiny(data, "--out", "new", "--allow-changes"), []string{"--allow-changes is for --resume"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.damage != nil {

@@ -78,27 +78,26 @@ func TestVerifyContexts(t *testing.T) {
 	if want := []string{"dp1x1-ep1", "dp1x1-tp2-ep2", "dp1x1-tp2-ep1"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
-	for args, want := range map[string]string{
-		"--tp 3":                              `--tp is "3": of 4 ranks, give some of [1 2 4], or all`,
-		"--cp 3":                              `--cp is "3": of 4 ranks`,
-		"--cp 4 --set model.heads=2":          "the ranks that share a sequence divide the heads of attention, and model.heads is 2",
-		"--cp 2 --precision nvfp4":            "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
-		"--cp 2 --set ep_capacity=1.2":        "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
-		"--cp 4 --seq 64 --set model.heads=4": "take whole blocks of 32 tokens each: give a multiple of 128",
-	} {
-		got := launch(slices.Concat(strings.Fields("-np 4 verify-layouts --batch 4 --seq 128"), tinyModel, strings.Fields(args), []string{"--data", ownText})...)
-		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
-			t.Errorf("%s: exit code %d: %s", args, got.code, got.errOut)
-		}
-	}
 }
 
-// Sequences of parts of blocks have other bits in every layout: that is no mistake of a layout.
-func TestVerifyLayoutsNeedsWholeBlocks(t *testing.T) {
-	for precision, seq := range map[string]string{"mxfp8": "48", "nvfp4": "24", "fp8-block": "64"} {
-		got := launch("verify-layouts", "-np", "2", "--precision", precision, "--seq", seq, "--data", ownText)
-		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, "seq is "+seq+": in "+precision+", blocks of gradients have") {
-			t.Errorf("%s: exit code %d: %s", precision, got.code, got.errOut)
+// Layouts that do not fit the model, the micro-batches or the blocks of a precision are named. If
+// none fits, that is an error.
+func TestVerifyLayoutsRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"--np 4 --seq 128 --tp 3":                               `--tp is "3": of 4 ranks, give some of [1 2 4], or all`,
+		"--np 4 --seq 128 --cp 4 --set model.heads=2":           "the ranks that share a sequence divide the heads of attention, and model.heads is 2",
+		"--np 4 --seq 128 --batch 4 --cp 2 --precision nvfp4":   "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
+		"--np 4 --batch 4 --cp 2 --seq 128 --set ep_capacity=1": "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
+		"--np 4 --cp 4 --seq 64 --set model.heads=4":            "take whole blocks of 32 tokens each: give a multiple of 128",
+		"--pp 2 --pp-schedule DualPipeV":                        "DualPipeV", // one micro-batch
+		"--pp two":                                              `--pp is "two"`,
+		"--pp 2 --pp-schedule GPipe":                            `"GPipe": use one of 1F1B`,
+		"--precision mxfp8 --seq 48":                            "seq is 48: in mxfp8, blocks of gradients have",
+		"--precision fp8-block --seq 64":                        "seq is 64: in fp8-block, blocks of gradients have",
+	} {
+		got := launch(slices.Concat(strings.Fields("verify-layouts --np 2 --batch 8 --seq 32"), tinyModel, strings.Fields(args), []string{"--data", ownText})...)
+		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
+			t.Errorf("%s: exit code %d: %s", args, got.code, got.errOut)
 		}
 	}
 }
@@ -110,22 +109,6 @@ func TestVerifyPipelines(t *testing.T) {
 	names := namedLayouts(t, 6, args)
 	if want := []string{"pp2-dp1x1-ep1-1F1B", "pp2-dp1x1-ep1-DualPipeV"}; !slices.Equal(names[4:], want) {
 		t.Errorf("%q, want %q", names[4:], want)
-	}
-}
-
-// Pipelines that do not fit the model or the micro-batches are named. If none fits, that is an
-// error.
-func TestVerifyLayoutsRefusesPipelines(t *testing.T) {
-	for args, want := range map[string]string{
-		"--pp 2 --pp-schedule DualPipeV": "DualPipeV", // one micro-batch
-		"--pp 3":                         `--pp is "3": of 2 ranks, give some of [1 2], or all`,
-		"--pp two":                       `--pp is "two"`,
-		"--pp 2 --pp-schedule GPipe":     `"GPipe": use one of 1F1B`,
-	} {
-		got := launch(slices.Concat(strings.Fields("-np 2 verify-layouts --batch 8 --seq 32 "+args), tinyModel, []string{"--data", ownText})...)
-		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
-			t.Errorf("%s: exit code %d: %s", args, got.code, got.errOut)
-		}
 	}
 }
 

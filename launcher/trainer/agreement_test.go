@@ -129,31 +129,16 @@ func TestAgreeBeyondConfiguration(t *testing.T) {
 	}
 }
 
-// Hosts that disagree end without a step, each with the same error. Those that differ in what may
-// differ make the same steps as others.
+// Hosts that disagree end without a step, each with the same error.
 func TestHostsWithOtherSettings(t *testing.T) {
 	t.Parallel()
 	cfg := tiny(t, nil)
-	want := train(t, cfg, 4, "")
 	other := cfg
 	other.Optimizer.LR *= 2
 	said, errs := trainOnHosts(t, 2, []config.Config{freshRun(t, cfg), freshRun(t, other)}, "")
 	for h, err := range errs {
 		if !errors.As(err, new(*DisagreementError)) || !strings.Contains(err.Error(), "optimizer.lr is ") || len(said[h].steps) > 0 {
 			t.Errorf("host %d ends with %v after %d steps", h, err, len(said[h].steps))
-		}
-	}
-	other = cfg
-	other.Threads, other.Keep, other.LogEvery = 3, 7, 2
-	cfg.Out = filepath.Join(t.TempDir(), "run")
-	other.Out = cfg.Out
-	said, errs = trainOnHosts(t, 2, []config.Config{cfg, other}, "")
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	for i, s := range said[0].steps {
-		if s.Loss != want.steps[i].Loss {
-			t.Errorf("step %d has loss %v, want %v", s.Step, s.Loss, want.steps[i].Loss)
 		}
 	}
 }
@@ -164,24 +149,26 @@ func freshRun(t *testing.T, cfg config.Config) config.Config {
 	return cfg
 }
 
+// goTree makes a Go installation whose sources are a text, many times.
+func goTree(t *testing.T, text string) (root string) {
+	root = t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "src"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"VERSION": "go1.99\ntime x\n", "src/a.go": "package a\n\n" + strings.Repeat(text, 400)} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
 // A checkpoint says which tier and which built-in text it comes from. A run that resumes it with
 // others says so.
 func TestResumeElsewhereIsSaid(t *testing.T) {
 	cfg := tiny(t, nil)
 	cfg.Data, cfg.Steps = nil, 1
-	goTree := func(text string) string {
-		root := t.TempDir()
-		if err := os.MkdirAll(filepath.Join(root, "src"), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		for name, text := range map[string]string{"VERSION": "go1.99\ntime x\n", "src/a.go": "package a\n\n" + strings.Repeat(text, 400)} {
-			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return root
-	}
-	own := goTree("// what people write about the code they write\n")
+	own := goTree(t, "// what people write about the code they write\n")
 	t.Setenv("GOROOT", own)
 	train(t, cfg, 1, "")
 	if p, _ := savedProgress(t, cfg, 1); p.Tier != cpu.Best() ||
@@ -201,7 +188,7 @@ func TestResumeElsewhereIsSaid(t *testing.T) {
 			t.Errorf("after tier %s, the notes are %q", tier, notes)
 		}
 	}
-	other := goTree("// what other people write about the code they write\n")
+	other := goTree(t, "// what other people write about the code they write\n")
 	t.Setenv("GOROOT", other)
 	_, err = Prepare(cfg, 1, cfg.Out, &reports{})
 	for _, root := range []string{own, other} {

@@ -1,8 +1,6 @@
 package trainer
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +9,6 @@ import (
 
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 )
 
@@ -46,18 +43,5 @@ func TestBenchmark(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "*")); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
-	}
-}
-
-func TestBenchmarkInterrupted(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	job, err := Prepare(tiny(t, nil), 2, "", &reports{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := job.Benchmark(ctx, spmd.Goroutines{N: 2}, 2, 3); !errors.Is(err, events.ErrInterrupted) {
-		t.Errorf("error %v", err)
 	}
 }

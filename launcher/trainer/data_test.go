@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"spmoe/collective/mesh"
 	"spmoe/datasets"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
@@ -40,81 +40,43 @@ func onRows(t *testing.T, data ...string) config.Config {
 	})
 }
 
-// TestDocumentMask: a run whose attention stops at documents gives one result for all ranks, which
-// is not that of a run whose attention does not, unless all text is one document.
-func TestDocumentMask(t *testing.T) {
+// TestDataTrains: from a mixture of rows, and with attention that stops at documents, a run has one
+// result on all ranks and after a resume. The mask changes it, unless all text is one document.
+func TestDataTrains(t *testing.T) {
 	t.Parallel()
-	cfg := onRows(t, shortRows(t, 1))
-	open := outcomeOf(t, cfg, 1)
-	cfg.DocumentMask = true
-	want := outcomeOf(t, cfg, 1)
-	for _, ranks := range []int{2, 4, 8} {
-		outcomeOf(t, cfg, ranks).equals(t, fmt.Sprintf("np %d", ranks), want)
+	places := onOneHost(mesh.Default(4), mesh.Default(1), mesh.Default(8))
+	mixture := []string{shortRows(t, 1) + "@0.8", shortRows(t, 2) + "@0.2"}
+	for _, mask := range []bool{false, true} {
+		run := func() config.Config {
+			cfg := onRows(t, mixture...)
+			cfg.DocumentMask = mask
+			return cfg
+		}
+		sameBits(t, run, places)
+		resumesAnywhere(t, run, places)
+		open, whole := run(), tiny(t, func(c *config.Config) { c.Steps, c.DocumentMask = 2, mask })
+		open.DocumentMask = false
+		if changes := outcomeOf(t, open, 2).state != outcomeOf(t, run(), 2).state; changes != mask {
+			t.Errorf("with mask %t, a run of other bits than without: %t", mask, changes)
+		}
+		plain := whole
+		plain.DocumentMask = false
+		outcomeOf(t, whole, 2).equals(t, "one document", outcomeOf(t, plain, 2))
 	}
-	if open.state == want.state || slices.Equal(open.evals, want.evals) {
-		t.Error("the mask changes nothing")
-	}
-	// The text of tiny is one document.
-	whole := tiny(t, func(c *config.Config) { c.Steps = 2 })
-	plain := outcomeOf(t, whole, 2)
-	whole.DocumentMask = true
-	outcomeOf(t, whole, 2).equals(t, "one document", plain)
 }
 
 // TestTokenFileTrains: from a token file a run is the one from its text, bit for bit, and goes on
 // with either.
 func TestTokenFileTrains(t *testing.T) {
 	t.Parallel()
-	rows := shortRows(t, 1)
-	cfg := onRows(t, rows)
-	want := outcomeOf(t, cfg, 2)
-	tokens := filepath.Join(t.TempDir(), "tokens.arrow")
+	rows, tokens := shortRows(t, 1), filepath.Join(t.TempDir(), "tokens.arrow")
 	if _, err := datasets.WriteTokens(t.Context(), tokens, []string{rows}, datasets.Bytes{}, datasets.Options{Field: "body"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Data = []string{tokens}
-	outcomeOf(t, cfg, 4).equals(t, "np 4, from tokens", want)
-
-	cfg.Out, cfg.SaveEvery, cfg.Keep = t.TempDir(), 1, 9
-	train(t, cfg, 4, "")
-	cfg.Data = []string{rows}
-	train(t, cfg, 2, filepath.Join(cfg.Out, "step-00000001"))
-	p, _ := savedProgress(t, cfg, 3)
-	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
-		t.Errorf("resumed from text after tokens: losses %v, want %s at the end", p.Recent, last)
-	}
-}
-
-// TestMixtureTrains: one result for all ranks, and after a resume.
-func TestMixtureTrains(t *testing.T) {
-	t.Parallel()
-	cfg := onRows(t, shortRows(t, 1)+"@0.8", shortRows(t, 2)+"@0.2")
-	want := outcomeOf(t, cfg, 1)
-	outcomeOf(t, cfg, 4).equals(t, "np 4", want)
-	cfg.Out, cfg.SaveEvery, cfg.Keep = t.TempDir(), 1, 9
-	train(t, cfg, 2, "")
-	train(t, cfg, 4, filepath.Join(cfg.Out, "step-00000001"))
-	p, _ := savedProgress(t, cfg, 3)
-	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
-		t.Errorf("resumed: losses %v, want %s at the end", p.Recent, last)
-	}
-}
-
-// TestDataErrors: what is wrong with the data is the user's to mend, before anything is started.
-func TestDataErrors(t *testing.T) {
-	t.Parallel()
-	for want, change := range map[string]func(*config.Config){
-		`no field "text"`:          func(c *config.Config) { c.DataField = "text" },
-		"has no weight, but":       func(c *config.Config) { c.Data = append(c.Data, c.Data[0]+"@1") },
-		"matches nothing":          func(c *config.Config) { c.Data = []string{filepath.Join(t.TempDir(), "*.jsonl")} },
-		"needs 100000 tokens, but": func(c *config.Config) { c.Seq, c.Model.MaxPositions = 99999, 1<<20 },
-	} {
-		cfg := onRows(t, shortRows(t, 1))
-		change(&cfg)
-		if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
-	}
+	run := func() config.Config { return onRows(t, rows) }
+	places := []placed{{layout: mesh.Default(4), change: func(c *config.Config) { c.Data = []string{tokens} }}, {layout: mesh.Default(2)}}
+	sameBits(t, run, places[:1])
+	resumesAnywhere(t, run, places)
 }
 
 // TestNewData: a run goes on with other data, a mixture here, from that data's start and with the

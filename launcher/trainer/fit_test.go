@@ -43,17 +43,23 @@ func TestFits(t *testing.T) {
 			memory.Available = estimate.Need(small, c.ranks, estimate.Goroutines(c.ranks))
 		}
 		err = estimate.FitsIn(cfg, memory, c.ranks, estimate.Goroutines(c.ranks))
-		if (err == nil) != (c.want == nil) {
-			t.Errorf("%s: %v", name, err)
-		}
-		for _, w := range c.want {
-			if err != nil && !strings.Contains(err.Error(), w) {
-				t.Errorf("%s: %v lacks %q", name, err, w)
-			}
-		}
+		checkFits(t, name, err, c.want)
 	}
 	if err := estimate.FitsIn((config.Config{}), system.Memory{}, 1, estimate.Goroutines(1)); err != nil {
 		t.Errorf("with unknown memory: %v", err)
+	}
+}
+
+// checkFits checks that an error has all words, or that there is none.
+func checkFits(t *testing.T, name string, err error, words []string) {
+	t.Helper()
+	if (err == nil) != (words == nil) {
+		t.Errorf("%s: %v", name, err)
+	}
+	for _, w := range words {
+		if err != nil && !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: %v lacks %q", name, err, w)
+		}
 	}
 }
 
@@ -88,14 +94,7 @@ func TestFitsInProcesses(t *testing.T) {
 		"of the launcher": {cfg, 2 * need, estimate.Host{Ranks: 4, Processes: 5}, nil},
 	} {
 		err := estimate.FitsIn(c.cfg, system.Memory{Total: 1 << 40, Available: c.free}, 4, c.on)
-		if (err == nil) != (c.want == nil) {
-			t.Errorf("%s: %v", name, err)
-		}
-		for _, w := range c.want {
-			if err != nil && !strings.Contains(err.Error(), w) {
-				t.Errorf("%s: %v lacks %q", name, err, w)
-			}
-		}
+		checkFits(t, name, err, c.want)
 	}
 	cfg.Batch = 1 << 24
 	if err := estimate.Fits(cfg, 4, estimate.Host{Ranks: 4}); err != nil { // the memory is that which the other ranks have left

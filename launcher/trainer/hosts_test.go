@@ -71,6 +71,19 @@ func trainOnUnequalHosts(t *testing.T, sizes []int, cfgs []config.Config, from s
 // host has said. corrupt is that of the job.
 func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
 	t.Helper()
+	return resumedOnHosts(t, cfg, hosts, each, "", corrupt, body)
+}
+
+// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The
+// machine's peak is not measured.
+func onRanks(t *testing.T, cfg config.Config, n int, resume string, body func(r *rank) error) *reports {
+	t.Helper()
+	return resumedOnHosts(t, cfg, 1, n, resume, nil, body)
+}
+
+// resumedOnHosts is onHosts from a checkpoint unless resume is empty.
+func resumedOnHosts(t *testing.T, cfg config.Config, hosts, each int, resume string, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
+	t.Helper()
 	said := make([]reports, hosts)
 	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
 		t.Fatal(err)
@@ -78,7 +91,7 @@ func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *r
 	var wg sync.WaitGroup
 	errs := make([]error, hosts)
 	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
-		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, "", false, &said[h])
+		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, resume, false, &said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,138 +114,6 @@ func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *r
 		t.Fatal(err)
 	}
 	return &said[0]
-}
-
-// A host whose copy of a weight has changed finds out, and gets it again from the owner.
-func TestHostsChange(t *testing.T) {
-	t.Parallel()
-	undisturbed := guardedConfig(t, nil)
-	onHosts(t, undisturbed, 2, 2, nil, run)
-	cfg := undisturbed
-	cfg.Out = filepath.Join(t.TempDir(), "run")
-	var attempts tries
-	said := onHosts(t, cfg, 2, 2, func(r *rank, computed bool) {
-		if r.Progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
-			return
-		}
-		if r.comm.Rank() == 2 {
-			r.Model.Groups[1].Work.Bytes()[0] ^= 1
-		}
-		if err := r.comm.Barrier(); err != nil {
-			t.Error(err)
-		}
-	}, run)
-	const want = "step 5: dense weights of rank 2 changed in memory: they are published again"
-	if alarms := said.texts(); len(alarms) != 1 || alarms[0] != want {
-		t.Errorf("alarms %q, want %q", alarms, want)
-	}
-	sameState(t, "hosts that differ", cfg, undisturbed, cfg.Steps)
-}
-
-// Hosts with 1, 2 and 4 ranks train to the bits of one rank, in one pass per step and in several,
-// whether each host holds the dense weights or a part of them.
-func TestOneResultForAllHosts(t *testing.T) {
-	t.Parallel()
-	type placement struct {
-		hosts, each int
-		fsdp        bool
-	}
-	for _, c := range []struct {
-		precision string
-		passes    int
-		places    []placement
-	}{
-		{"bf16", 1, []placement{{2, 2, false}, {2, 2, true}, {2, 1, true}, {4, 1, false}}},
-		{"mxfp8", 2, []placement{{4, 2, true}, {2, 4, false}}},
-	} {
-		run := func(ranks int) config.Config {
-			cfg := layoutRun(t, c.precision)
-			cfg.Batch *= c.passes
-			cfg.MicroBatch = cfg.Batch / c.passes / ranks
-			return cfg
-		}
-		one := run(1)
-		want := outcomeFrom(t, one, train(t, one, 1, ""))
-		sum := sumOf(t, one)
-		for _, p := range c.places {
-			t.Run(fmt.Sprintf("%s/%d passes/%dx%d/fsdp %v", c.precision, c.passes, p.hosts, p.each, p.fsdp), func(t *testing.T) {
-				cfg := run(p.hosts * p.each)
-				cfg.FSDP = p.fsdp
-				said, errs := trainOnHosts(t, p.each, slices.Repeat([]config.Config{cfg}, p.hosts), "")
-				if err := errors.Join(errs...); err != nil {
-					t.Fatal(err)
-				}
-				outcomeFrom(t, cfg, said[0]).equals(t, "on hosts", want)
-				if got := sumOf(t, cfg); got != sum {
-					t.Errorf("the state has checksum %s, that of one rank %s", got, sum)
-				}
-			})
-		}
-	}
-}
-
-// A checkpoint of hosts that hold or shard the dense weights resumes on hosts that do otherwise,
-// and on one host. Each resumes on the next; SPMOE_LAYOUTS=all makes it on all.
-func TestResumeOnOtherHosts(t *testing.T) {
-	t.Parallel()
-	type placement struct {
-		hosts, each int
-		fsdp        bool
-	}
-	run := func(p placement, from string) config.Config {
-		cfg := layoutRun(t, "mxfp8")
-		cfg.FSDP, cfg.SaveEvery, cfg.Keep = p.fsdp, 1, 9
-		if _, errs := trainOnHosts(t, p.each, slices.Repeat([]config.Config{cfg}, p.hosts), from); errors.Join(errs...) != nil {
-			t.Fatal(errs)
-		}
-		return cfg
-	}
-	placements := []placement{{1, 4, false}, {2, 2, false}, {2, 2, true}, {4, 2, true}}
-	var want string
-	for i, from := range placements {
-		saved := run(from, "")
-		if want == "" {
-			want = sumOf(t, saved)
-		}
-		others := placements
-		if !allLayouts() {
-			next := (i + 1) % len(placements)
-			others = placements[next : next+1]
-		}
-		for _, to := range others {
-			if got := sumOf(t, run(to, filepath.Join(saved.Out, "step-00000001"))); got != want {
-				t.Errorf("%+v resumed on %+v ends with checksum %s, want %s", from, to, got, want)
-			}
-		}
-	}
-}
-
-// Training on several hosts gives the bits of training on one, also with rows quantized on the way
-// and with the standard exchange.
-func TestHostsAgree(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*config.Config){
-		"mxfp8 on the wire": func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
-		"standard exchange": func(c *config.Config) { c.Precision, c.EPExchange = "bf16", "standard" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			one := tiny(t, change)
-			train(t, one, 4, "")
-			progress, want := savedProgress(t, one, one.Steps)
-			many := one
-			many.Out = filepath.Join(t.TempDir(), "run")
-			if _, errs := trainOnHosts(t, 2, []config.Config{many, many}, ""); errors.Join(errs...) != nil {
-				t.Fatal(errs)
-			}
-			p, got := savedProgress(t, many, many.Steps)
-			if !reflect.DeepEqual(got, want) {
-				t.Error("the checkpoint of two hosts has other tensors than that of one")
-			}
-			if p.Loader != progress.Loader || p.Step != progress.Step {
-				t.Errorf("two hosts: %+v, want %+v", p, progress)
-			}
-		})
-	}
 }
 
 // Hosts with folders of their own each save the whole checkpoint. Other hosts resume from it, also
@@ -293,5 +174,69 @@ func TestFoldersOfHostsAreLocked(t *testing.T) {
 	}
 	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
 		t.Errorf("the file outside holds %q (%v)", text, err)
+	}
+}
+
+// Hosts with 1, 2 and 4 ranks train to the bits of one rank, in one pass per step and in several,
+// whether each host holds the dense weights or a part of them, with either exchange, and with rows
+// quantized on the way.
+func TestOneResultForAllHosts(t *testing.T) {
+	t.Parallel()
+	two := []placed{onEqualHosts(2, 2, false)}
+	for name, c := range map[string]struct {
+		places []placed
+		change func(*config.Config)
+	}{
+		"bf16":              {[]placed{two[0], onEqualHosts(2, 2, true), onEqualHosts(2, 1, true), onEqualHosts(4, 1, false)}, func(*config.Config) {}},
+		"mxfp8, 2 passes":   {[]placed{onEqualHosts(4, 2, true), onEqualHosts(2, 4, false)}, func(c *config.Config) { c.Precision, c.Batch, c.MicroBatch = "mxfp8", 16, 8 }},
+		"mxfp8 on the wire": {two, func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" }},
+		"standard exchange": {two, func(c *config.Config) { c.EPExchange = "standard" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sameBits(t, func() config.Config {
+				cfg := layoutRun(t, "bf16")
+				c.change(&cfg)
+				return cfg
+			}, c.places)
+		})
+	}
+}
+
+// A copy of weights that has changed on one of two hosts is found and published again: of dense
+// weights, of experts that ranks of a host share or do not, and of ranks that share a sequence.
+func TestCopiesOnHostsChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		each, odd, group int
+		change           func(*config.Config)
+		what             string
+	}{
+		"dense":             {2, 2, 1, nil, "dense"},
+		"experts":           {2, 3, 2, func(c *config.Config) { c.EP = 2 }, "expert"},
+		"shared experts":    {2, 2, 2, func(c *config.Config) { c.EP = 1 }, "expert"},
+		"a shared sequence": {1, 1, 1, func(c *config.Config) { c.CP, c.Seq = 2, 64 }, "dense"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			undisturbed := guardedConfig(t, c.change)
+			onHosts(t, undisturbed, 2, c.each, nil, run)
+			cfg := undisturbed
+			cfg.Out = filepath.Join(t.TempDir(), "run")
+			var attempts tries
+			said := onHosts(t, cfg, 2, c.each, func(r *rank, computed bool) {
+				if r.Progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
+					return
+				}
+				if r.comm.Rank() == c.odd {
+					r.Model.Groups[c.group].Work.Bytes()[0] ^= 1
+				}
+				if err := r.comm.Barrier(); err != nil {
+					t.Error(err)
+				}
+			}, run)
+			want := fmt.Sprintf("step 5: %s weights of rank %d changed in memory: they are published again", c.what, c.odd)
+			if alarms := said.texts(); len(alarms) != 1 || alarms[0] != want {
+				t.Errorf("alarms %q, want %q", alarms, want)
+			}
+			sameState(t, name, cfg, undisturbed, cfg.Steps)
+		})
 	}
 }

@@ -16,13 +16,6 @@ import (
 	"spmoe/launcher/trainer/save"
 )
 
-// failing returns a disk on which an operation on some paths fails a number of times.
-func failing(times int32, operation, path string, err error) broken {
-	left := new(atomic.Int32)
-	left.Store(times)
-	return broken{operation: operation, path: path, err: err, left: left}
-}
-
 // repeats matches the time that is left of 10 minutes, soon after they began.
 var repeats = regexp.MustCompile(`trying again for (10m0s|9m\d+s) \(save_retry\)`)
 
@@ -30,13 +23,17 @@ var repeats = regexp.MustCompile(`trying again for (10m0s|9m\d+s) \(save_retry\)
 // transient error of a disk does not lose the run.
 func TestLastSaveIsRepeated(t *testing.T) {
 	t.Parallel()
-	for name, disk := range map[string]broken{
-		"one fsync":             failing(1, "sync", "rank-00001", syscall.EIO),
-		"the manifest's, twice": failing(2, "sync", "manifest.json", syscall.EIO),
-		"a disk that was full":  failing(3, "write", "rank-00000", syscall.ENOSPC),
-		"a read-only disk":      failing(2, "mkdir", ".tmp", syscall.EROFS),
-		"the rename":            failing(1, "rename", ".tmp", syscall.EIO),
-		"the folder's sync":     failing(1, "syncdir", ".tmp", syscall.EIO),
+	for name, disk := range map[string]struct {
+		times           int32
+		operation, path string
+		err             error
+	}{
+		"one fsync":             {1, "sync", "rank-00001", syscall.EIO},
+		"the manifest's, twice": {2, "sync", "manifest.json", syscall.EIO},
+		"a disk that was full":  {3, "write", "rank-00000", syscall.ENOSPC},
+		"a read-only disk":      {2, "mkdir", ".tmp", syscall.EROFS},
+		"the rename":            {1, "rename", ".tmp", syscall.EIO},
+		"the folder's sync":     {1, "syncdir", ".tmp", syscall.EIO},
 	} {
 		for _, stopped := range []bool{false, true} {
 			want, said := 5, &reports{}
@@ -49,9 +46,8 @@ func TestLastSaveIsRepeated(t *testing.T) {
 					}
 				}
 			}
-			disk.left.Store(max(disk.left.Load(), 1)) // the second time
 			cfg := tiny(t, func(c *config.Config) { c.Steps = 5 })
-			err := runOn(t, ctx, disk, cfg, 2, said)
+			err := runOn(t, ctx, failing(disk.times, disk.operation, disk.path, disk.err), cfg, 2, said)
 			if stopped != errors.Is(err, events.ErrInterrupted) || !stopped && err != nil {
 				t.Fatalf("%s, stopped %t: %v", name, stopped, err)
 			}
@@ -78,40 +74,40 @@ func (s *stopper) Alarm(a events.Alarm) {
 	s.cancel()
 }
 
-// A request to stop ends the attempts to save at once. The checkpoint before stays, also if none is
-// kept, when the next one cannot begin.
+// A request to stop ends the attempts to save at once, and without save_retry there is one. The run
+// says what is lost. The checkpoint before stays and can be resumed, also if none is kept, when the
+// next one cannot begin.
 func TestLastSaveIsGivenUp(t *testing.T) {
 	t.Parallel()
-	for keep, disk := range map[int]broken{
-		2: {operation: "create", path: "step-00000004.tmp/rank-00001", err: syscall.ENOSPC},
-		0: {operation: "mkdir", path: "step-00000004.tmp", err: syscall.ENOSPC},
+	for name, c := range map[string]struct {
+		disk   faultyDisk
+		keep   int
+		retry  bool
+		alarms int
+	}{
+		"stopped":            {failing(always, "create", "step-00000004.tmp/rank-00001", syscall.ENOSPC), 2, true, 1},
+		"stopped, keep 0":    {failing(always, "mkdir", "step-00000004.tmp", syscall.ENOSPC), 0, true, 1},
+		"without save_retry": {failing(always, "write", "step-00000004.tmp/rank-00001", syscall.ENOSPC), 2, false, 0},
 	} {
-		cfg := tiny(t, func(c *config.Config) { c.Keep, c.SaveEvery = keep, 3 })
+		cfg := tiny(t, func(cfg *config.Config) { cfg.Keep, cfg.SaveEvery = c.keep, 3 })
+		if !c.retry {
+			cfg.SaveRetry = 0
+		}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		said := &stopper{cancel: cancel}
-		err := runOn(t, ctx, disk, cfg, 2, said)
+		err := runOn(t, ctx, c.disk, cfg, 2, said)
 		if unsaved := (*save.UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 4 ||
-			!strings.Contains(err.Error(), "no space left on device") {
-			t.Errorf("keep %d: error %v", keep, err)
+			!strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "the last of this run") {
+			t.Errorf("%s: error %v", name, err)
 		}
-		if len(said.saved) != 1 || len(said.alarms) != 1 || len(said.done) != 0 {
-			t.Errorf("keep %d: %q", keep, said.events)
+		if len(said.saved) != 1 || len(said.alarms) != c.alarms || len(said.done) != 0 {
+			t.Errorf("%s: %q", name, said.events)
 		}
-		savedProgress(t, cfg, 3)
+		if again := train(t, cfg, 2, cfg.Out); again.start.From != 3 || len(again.saved) != 1 || len(again.done) != 1 {
+			t.Errorf("%s: resumed from step %d: %v", name, again.start.From, again.events)
+		}
 	}
-}
-
-// crowded is a disk that notes how many checkpoints a folder has while the next one is written.
-type crowded struct {
-	checkpoint.Disk
-	dir  string
-	most *atomic.Int32
-}
-
-func (c crowded) Create(path string) (checkpoint.Output, error) {
-	c.most.Store(max(c.most.Load(), int32(checkpoint.Count(c.dir))))
-	return c.Disk.Create(path)
 }
 
 // A run that keeps none but the newest has it until the next is complete if the disk has room for
@@ -120,7 +116,13 @@ func TestKeepNone(t *testing.T) {
 	t.Parallel()
 	for keep, want := range map[int][2]int{0: {1, 1}, 1: {2, 2}} {
 		cfg := tiny(t, func(c *config.Config) { c.Keep, c.SaveEvery, c.SaveAsync = keep, 2, false })
-		disk := crowded{dir: cfg.Out, most: new(atomic.Int32)}
+		var most atomic.Int32 // checkpoints while the next one is written
+		disk := faultyDisk{fail: func(operation, _ string) error {
+			if operation == "create" {
+				most.Store(max(most.Load(), int32(checkpoint.Count(cfg.Out))))
+			}
+			return nil
+		}}
 		for _, run := range []struct {
 			from  string
 			steps int
@@ -135,7 +137,7 @@ func TestKeepNone(t *testing.T) {
 				t.Fatal(err)
 			}
 			savedProgress(t, cfg, run.steps)
-			if got := [2]int{int(disk.most.Load()), checkpoint.Count(cfg.Out)}; got != want {
+			if got := [2]int{int(most.Load()), checkpoint.Count(cfg.Out)}; got != want {
 				t.Errorf("keep %d, to step %d: %d checkpoints during saves and at the end, want %d", keep, run.steps, got, want)
 			}
 		}

@@ -1,21 +1,125 @@
 package trainer
 
-// Every layout gives the bits of one rank.
+// Every layout gives the bits of one rank, on one host and on several, and resumes the checkpoints
+// of every other. Package moe compares the gradients of more layouts, in more precisions, and
+// package pipe all schedules.
 
 import (
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
+	"spmoe/collective/heap"
 	"spmoe/collective/mesh"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/save"
 )
+
+// placed is a layout on hosts with these numbers of ranks; without any, on the ranks of one job.
+// Without a pipeline, schedule is empty.
+type placed struct {
+	hosts    []int
+	schedule string
+	layout   mesh.Layout
+	change   func(*config.Config)
+}
+
+func (p placed) String() string {
+	text := p.layout.Name() + p.schedule
+	if p.hosts != nil {
+		text = fmt.Sprintf("%s on hosts of %v", text, p.hosts)
+	}
+	return text
+}
+
+// configure sets the layout of a run.
+func (p placed) configure(cfg config.Config) config.Config {
+	if cfg.SetLayout(p.layout); p.layout.PP > 1 {
+		cfg.PPSchedule = p.schedule
+	}
+	if cfg.MicroBatch /= p.layout.Batch(); p.layout.Sharers() > 1 {
+		cfg.MicroBatch = 0 // a sequence per pass
+	}
+	if p.change != nil {
+		p.change(&cfg)
+	}
+	return cfg
+}
+
+// train runs a configuration on the hosts, which share the run's folder.
+func (p placed) train(t *testing.T, cfg config.Config, from string) *reports {
+	t.Helper()
+	if p.hosts == nil {
+		return train(t, cfg, p.layout.World, from)
+	}
+	said, errs := trainOnUnequalHosts(t, p.hosts, slices.Repeat([]config.Config{cfg}, len(p.hosts)), from)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("%v: %v", p, err)
+	}
+	return said[0]
+}
+
+// onOneHost places layouts on the ranks of one job.
+func onOneHost(layouts ...mesh.Layout) (all []placed) {
+	for _, l := range layouts {
+		all = append(all, placed{layout: l})
+	}
+	return all
+}
+
+// onEqualHosts places the default layout on hosts with as many ranks each.
+func onEqualHosts(hosts, each int, fsdp bool) placed {
+	return placed{
+		hosts: slices.Repeat([]int{each}, hosts), layout: mesh.Default(hosts * each),
+		change: func(c *config.Config) { c.FSDP = fsdp },
+	}
+}
+
+// sameBits trains a run on one rank and in each place. The reports and the states must be the same.
+// It returns those of one rank, and its configuration.
+func sameBits(t *testing.T, run func() config.Config, places []placed) (outcome, config.Config) {
+	t.Helper()
+	one := run()
+	want := outcomeFrom(t, one, train(t, one, 1, ""))
+	for _, p := range places {
+		t.Run(p.String(), func(t *testing.T) {
+			cfg := p.configure(run())
+			outcomeFrom(t, cfg, p.train(t, cfg, "")).equals(t, p.String(), want)
+		})
+	}
+	return want, one
+}
+
+// resumesAnywhere saves a run in each place after its first step, and resumes it in the next one of
+// the list; with SPMOE_LAYOUTS=all in all. Each ends as the run on one rank that did not stop.
+func resumesAnywhere(t *testing.T, run func() config.Config, places []placed) {
+	t.Helper()
+	whole := run()
+	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	last := func(o outcome) []float64 { return o.evals[len(o.evals)-2:] }
+	want.steps, want.evals = want.steps[1:], last(want)
+	for i, from := range places {
+		saved := from.configure(run())
+		saved.SaveEvery, saved.Keep = 1, 9
+		from.train(t, saved, "")
+		others := places
+		if !allLayouts() {
+			next := (i + 1) % len(places)
+			others = places[next : next+1]
+		}
+		for _, to := range others {
+			cfg := to.configure(run())
+			got := outcomeFrom(t, cfg, to.train(t, cfg, filepath.Join(saved.Out, "step-00000001")))
+			got.evals = last(got)
+			got.equals(t, fmt.Sprintf("saved in %v, resumed in %v", from, to), want)
+		}
+	}
+}
 
 // sumOf returns the checksum of the state that a run has ended with.
 func sumOf(t *testing.T, cfg config.Config) string {
@@ -32,6 +136,9 @@ func sumOf(t *testing.T, cfg config.Config) string {
 	return sums.All
 }
 
+// allLayouts reports whether tests shall visit all layouts that they can, not some of each kind.
+func allLayouts() bool { return os.Getenv("SPMOE_LAYOUTS") == "all" }
+
 // layoutRun is a run with all parts whose sums cross ranks. Experts have so many rows that products
 // of all of them and products of a replica's rows take different kernels.
 func layoutRun(t *testing.T, precision string) config.Config {
@@ -41,165 +148,59 @@ func layoutRun(t *testing.T, precision string) config.Config {
 	})
 }
 
-// The layouts have replicas of everything, of experts only, of both and of neither. Package moe
-// compares the gradients of more layouts, in more precisions.
-func TestOneResultForAllLayouts(t *testing.T) {
-	one := layoutRun(t, "mxfp8")
-	want := outcomeFrom(t, one, train(t, one, 1, ""))
-	sum := sumOf(t, one)
-	for _, l := range []mesh.Layout{
-		{World: 2, PP: 1, DPReplicate: 2, DPShard: 1, EP: 1}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2},
-		{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 4}, {World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2},
-	} {
-		cfg := layoutRun(t, "mxfp8")
-		cfg.SetLayout(l)
-		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, l.Name(), want)
-		if got := sumOf(t, cfg); got != sum {
-			t.Errorf("%s: checksum %s, want %s", l.Name(), got, sum)
-		}
-	}
-}
+// The layouts have replicas of everything, of experts only, of both and of neither.
+var replicated = onOneHost(
+	mesh.Layout{World: 2, PP: 1, DPReplicate: 2, DPShard: 1, EP: 1}, mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2},
+	mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 4}, mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2},
+)
 
 // Steps with the same number of passes have the same bits in every layout. The last pass may be
-// smaller. Micro-batches are those of 8 ranks.
-func TestOneResultForAllLayoutsOfPasses(t *testing.T) {
-	const most = 8
-	layouts := []mesh.Layout{mesh.Default(1), {World: 2, PP: 1, DPReplicate: 2, DPShard: 1, EP: 1},
-		{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}, mesh.Default(most)}
+// smaller.
+func TestOneResultForAllLayouts(t *testing.T) {
+	passes := []placed{replicated[0], replicated[1], {layout: mesh.Default(8)}}
 	for name, c := range map[string]struct {
-		precision           string
-		batch, micro, times int
-		chain               bool
+		precision string
+		places    []placed
+		change    func(*config.Config)
 	}{
-		"mxfp8 2":       {"mxfp8", 2 * most, 1, 2, false},
-		"bf16 2 uneven": {"bf16", 3 * most, 2, 2, false},
-		"bf16 4 chain":  {"bf16", 4 * most, 1, 4, true},
+		"one pass":            {"mxfp8", replicated, func(*config.Config) {}},
+		"two passes":          {"mxfp8", passes, func(c *config.Config) { c.Batch, c.MicroBatch = 16, 8 }},
+		"two uneven passes":   {"bf16", passes, func(c *config.Config) { c.Batch, c.MicroBatch = 24, 16 }},
+		"four chained passes": {"bf16", passes, func(c *config.Config) { c.Batch, c.MicroBatch, c.ChainPasses = 32, 8, true }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var want outcome
-			for i, l := range layouts {
+			sameBits(t, func() config.Config {
 				cfg := layoutRun(t, c.precision)
-				cfg.Batch, cfg.MicroBatch, cfg.Steps, cfg.ChainPasses = c.batch, c.micro*most/l.World, 2, c.chain
-				cfg.SetLayout(l)
-				if got := cfg.Passes(l.World); got != c.times {
-					t.Fatalf("%v: %d passes, want %d", l, got, c.times)
-				}
-				got := outcomeFrom(t, cfg, train(t, cfg, l.World, ""))
-				if i == 0 {
-					want = got
-				}
-				got.equals(t, fmt.Sprintf("np %d, %v", l.World, l), want)
-			}
+				c.change(&cfg)
+				return cfg
+			}, c.places)
 		})
 	}
 }
 
-// Options of a run keep their meaning with replicas: those that change what is computed change it
-// in the same way.
-func TestReplicasWithOptions(t *testing.T) {
-	for name, change := range map[string]func(*config.Config){
-		"capacity":     func(c *config.Config) { c.EPCapacity = 1.1 },
-		"standard":     func(c *config.Config) { c.Precision, c.EPExchange, c.MicroBatch = "mxfp8", "standard", 1 },
-		"wires":        func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
-		"recompute":    func(c *config.Config) { c.Recompute = "full" },
-		"MXFP8 passes": func(c *config.Config) { c.Precision, c.MicroBatch, c.Recompute = "mxfp8", 1, "selective" },
-		"no shared":    func(c *config.Config) { c.Model.SharedExperts, c.Model.BalanceAlpha = 0, 0 },
-		"BF16 moments": func(c *config.Config) { c.Optimizer.Moments = "bf16" },
-		"documents":    func(c *config.Config) { c.DocumentMask = true },
-		"replay":       func(c *config.Config) { c.Guard.Replay = 1 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			run := func(ep int) outcome {
-				cfg := layoutRun(t, "bf16")
-				cfg.EP = ep
-				change(&cfg)
-				got := train(t, cfg, 4, "")
-				if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
-					t.Errorf("%d choices were dropped", got.steps[0].Dropped)
-				}
-				return outcomeFrom(t, cfg, got)
+// Runs on 1, 2, 4 and 8 ranks have the same bits, with other kernels, another exchange and on one
+// core. Ranks poll and help each other here, as they do outside of tests.
+func TestOneResultForAllRanks(t *testing.T) {
+	t.Setenv(heap.ParkVar, "")
+	for _, precision := range []string{"bf16", "mxfp8-experts"} {
+		t.Run(precision, func(t *testing.T) {
+			run := func() config.Config {
+				cfg := layoutRun(t, precision)
+				cfg.Model.Experts = 8
+				return cfg
 			}
-			run(2).equals(t, "ep 2", run(4))
+			places := onOneHost(mesh.Default(2), mesh.Default(4), mesh.Default(8))
+			if precision == "bf16" {
+				standard := func(c *config.Config) { c.EPExchange = "standard" }
+				places = append(places, placed{layout: mesh.Default(2), change: standard})
+			}
+			want, other := sameBits(t, run, places)
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			outcomeOf(t, other, 4).equals(t, "np 4 on one core", want)
+			if other.Seed++; outcomeOf(t, other, 2).state == want.state {
+				t.Error("another seed ends in the same weights")
+			}
 		})
-	}
-}
-
-// allLayouts reports whether tests shall visit all layouts that they can, not some of each kind.
-func allLayouts() bool { return os.Getenv("SPMOE_LAYOUTS") == "all" }
-
-// some returns the cases of a table that are named, and with SPMOE_LAYOUTS=all all of them.
-func some[C any](all map[string]C, names ...string) map[string]C {
-	if !allLayouts() {
-		maps.DeleteFunc(all, func(name string, _ C) bool { return !slices.Contains(names, name) })
-	}
-	return all
-}
-
-// resumed lists the layouts between which checkpoints move. SPMOE_LAYOUTS=all makes it all layouts
-// of 1, 2, 4 and 8 ranks.
-func resumed(t *testing.T) (some []mesh.Layout) {
-	t.Helper()
-	all := slices.Concat(mesh.Sharing(1, 1, 1, 1, 16), mesh.Sharing(2, 1, 1, 1, 16), mesh.Sharing(4, 1, 1, 1, 16), mesh.Sharing(8, 1, 1, 1, 16))
-	if allLayouts() {
-		return all
-	}
-	for _, name := range []string{"dp1x1-ep1", "dp1x4-ep4", "dp2x2-ep2", "dp1x8-ep1"} {
-		i := slices.IndexFunc(all, func(l mesh.Layout) bool { return l.Name() == name })
-		if i < 0 {
-			t.Fatalf("no layout is %s", name)
-		}
-		some = append(some, all[i])
-	}
-	return some
-}
-
-// A checkpoint of any layout resumes in any other: here in the next one of the list, with
-// SPMOE_LAYOUTS=all in all.
-func TestResumeInAnotherLayout(t *testing.T) {
-	whole := layoutRun(t, "mxfp8")
-	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
-	end := want
-	end.steps, end.evals = want.steps[1:], nil
-	layouts := resumed(t)
-	for i, from := range layouts {
-		saved := layoutRun(t, "mxfp8")
-		saved.SetLayout(from)
-		saved.SaveEvery, saved.Keep = 1, 9
-		train(t, saved, from.World, "")
-		others := layouts
-		if !allLayouts() {
-			next := (i + 1) % len(layouts)
-			others = layouts[next : next+1]
-		}
-		for _, to := range others {
-			cfg := layoutRun(t, "mxfp8")
-			cfg.SetLayout(to)
-			o := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
-			o.evals = nil
-			o.equals(t, fmt.Sprintf("saved in %s, resumed in %s", from.Name(), to.Name()), end)
-		}
-	}
-}
-
-func TestLayoutRefused(t *testing.T) {
-	for want, change := range map[string]func(*config.Config){
-		"ep 2 does not divide dp_shard 1 (ep divides dp_shard · cp · tp): the nearest legal layout is": func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 },
-		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard · cp · tp): no layout of 4 ranks divides a batch of 6 sequences either": func(c *config.Config) {
-			c.DPReplicate, c.Batch = 3, 6
-		},
-		"ep 4 does not divide 6 experts": func(c *config.Config) {
-			c.DPShard, c.EP, c.Model.Experts = 8, 4, 6
-		},
-	} {
-		cfg := layoutRun(t, "bf16")
-		change(&cfg)
-		ranks := 4
-		if cfg.DPShard == 8 {
-			ranks = 8
-		}
-		if err := cfg.Validate(ranks); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
 	}
 }
 
@@ -214,25 +215,15 @@ func contextRun(t *testing.T, precision string) config.Config {
 func TestOneResultForSharedSequences(t *testing.T) {
 	for _, precision := range []string{"bf16", "mxfp8", "mxint8"} {
 		t.Run(precision, func(t *testing.T) {
-			want := outcomeOf(t, contextRun(t, precision), 1)
-			sums := map[string]int{}
+			var places []placed
 			for _, ranks := range []int{2, 4, 8} {
 				for _, degrees := range [][2]int{{2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}} {
-					cp, tp := degrees[0], degrees[1]
-					if precision != "bf16" && (ranks != 4 || cp != tp) && !allLayouts() {
-						continue
-					}
-					for _, l := range mesh.Sharing(ranks, 1, cp, tp, 16) {
-						cfg := contextRun(t, precision)
-						cfg.SetLayout(l)
-						outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)
-						sums[sumOf(t, cfg)]++
+					if cp, tp := degrees[0], degrees[1]; precision == "bf16" || ranks == 4 && cp == tp || allLayouts() {
+						places = append(places, onOneHost(mesh.Sharing(ranks, 1, cp, tp, 16)...)...)
 					}
 				}
 			}
-			if len(sums) != 1 {
-				t.Errorf("the states have %d different checksums: %v", len(sums), sums)
-			}
+			sameBits(t, func() config.Config { return contextRun(t, precision) }, places)
 		})
 	}
 }
@@ -268,7 +259,6 @@ func contextOptions() map[string]func(*config.Config) {
 		"exact MXFP8":        func(c *config.Config) { c.Precision, c.Sum = "mxfp8", "exact" },
 		"FP32":               func(c *config.Config) { c.Precision = "fp32" },
 		"queries compressed": func(c *config.Config) { c.Model.QRank = 24 },
-		"grouped":            func(c *config.Config) { grouped(c) },
 		"grouped, recompute": func(c *config.Config) {
 			grouped(c)
 			c.Recompute, c.Model.QKNorm, c.Model.QKVBias, c.Model.OutputBias = "selective", true, true, true
@@ -276,104 +266,142 @@ func contextOptions() map[string]func(*config.Config) {
 	}
 }
 
-// Options of a run keep their meaning if ranks share sequences.
-func TestContextsWithOptions(t *testing.T) {
-	for name, change := range contextOptions() {
+// Options of a run keep their meaning if experts have replicas: those that change what is computed
+// change it in the same way.
+func TestReplicasWithOptions(t *testing.T) {
+	options := contextOptions()
+	for _, name := range []string{"capacity", "standard", "wires", "recompute", "MXFP8 recompute", "no shared", "BF16 moments", "documents", "replay"} {
 		t.Run(name, func(t *testing.T) {
-			run := func(l mesh.Layout) outcome {
-				cfg := contextRun(t, "bf16")
-				cfg.SetLayout(l)
-				change(&cfg)
-				if l.Sharers() == 1 { // the passes that groups of 4 ranks make
+			run := func(ep int) outcome {
+				cfg := layoutRun(t, "bf16")
+				options[name](&cfg)
+				if cfg.EP, cfg.Batch = ep, 8; cfg.Precision == "mxfp8" {
 					cfg.MicroBatch = 1
 				}
-				got := train(t, cfg, l.World, "")
-				if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
-					t.Errorf("%d choices were dropped", got.steps[0].Dropped)
-				}
-				o := outcomeFrom(t, cfg, got)
-				if cfg.EPCapacity > 0 {
-					o.evals, o.sample = nil, "" // of other numbers of sequences in a pass
-				}
-				return o
+				return outcomeWithOptions(t, placed{layout: mesh.Layout{World: 4}}, cfg)
 			}
-			want := run(mesh.Default(1))
-			most := 4
-			if name == "fp8-block" { // its blocks have 128 tokens
-				most = 2
-			}
-			run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, CP: most / 2, TP: 2, EP: 2}).equals(t, "cp, tp, ep 2", want)
-			if allLayouts() {
-				run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, CP: most, EP: 2}).equals(t, "cp, ep 2", want)
-				run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, TP: most, EP: most}).equals(t, "tp, ep of all ranks", want)
-			}
-			if !slices.Contains([]string{"capacity", "nvfp4", "fp8-tensor"}, name) { // they depend on the sequences of a pass
-				if allLayouts() {
-					run(mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 1, CP: 2, EP: 2}).equals(t, "dp_replicate 2, cp 2, ep 2", want)
-				}
-				run(mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 1, TP: 2, EP: 1}).equals(t, "dp_replicate 2, tp 2, ep 1", want)
-			}
+			run(2).equals(t, "ep 2", run(4))
 		})
 	}
 }
 
-// Checkpoints move between layouts in which ranks share sequences and those in which they do not:
-// from each to the next. With SPMOE_LAYOUTS=all it visits all layouts of 2, 4 and 8 ranks in which
-// at most 4 share a sequence.
-func TestResumeInAnotherContext(t *testing.T) {
-	whole := contextRun(t, "mxfp8")
-	end := outcomeFrom(t, whole, train(t, whole, 1, ""))
-	end.steps, end.evals = end.steps[1:], nil
-	layouts := []mesh.Layout{
-		mesh.Default(2), {World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4},
-		{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, TP: 2, EP: 2}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 1}, {World: 8, PP: 1, DPReplicate: 2, DPShard: 2, CP: 2, EP: 2},
+// outcomeWithOptions trains and checks that choices are dropped if a capacity is set. Evaluations
+// and samples then depend on the number of sequences in a pass.
+func outcomeWithOptions(t *testing.T, p placed, cfg config.Config) outcome {
+	t.Helper()
+	got := p.train(t, cfg, "")
+	o := outcomeFrom(t, cfg, got)
+	if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
+		t.Errorf("%d choices were dropped", got.steps[0].Dropped)
 	}
-	if allLayouts() {
-		layouts = nil
-		for _, ranks := range []int{2, 8, 4} {
-			for _, degrees := range [][2]int{{1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 4}} {
-				layouts = append(layouts, mesh.Sharing(ranks, 1, degrees[0], degrees[1], 16)...)
-			}
+	if cfg.EPCapacity > 0 {
+		o.evals, o.sample = nil, ""
+	}
+	return o
+}
+
+// Options of a run keep their meaning if ranks share sequences, on one host or on several, unless
+// sums of weight gradients cannot go on with the next part of a sequence: such are refused there.
+func TestContextsWithOptions(t *testing.T) {
+	both := mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 2}
+	refused := 0
+	for name, change := range contextOptions() {
+		cut := contextRun(t, "bf16")
+		change(&cut)
+		cut.CP = 2
+		goesOn := cut.OnHosts(2, []int{0, 1}) == nil
+		if !goesOn {
+			refused++
 		}
-		t.Logf("%d layouts", len(layouts))
+		t.Run(name, func(t *testing.T) {
+			run := func(p placed) outcome {
+				cfg := contextRun(t, "bf16")
+				cfg.SetLayout(p.layout)
+				change(&cfg)
+				if cfg.Model.DenseInter = max(cfg.Model.DenseInter, 256); p.layout.Sharers() == 1 {
+					cfg.MicroBatch = 1 // the passes of ranks that share them
+				}
+				return outcomeWithOptions(t, p, cfg)
+			}
+			places := onOneHost(both)
+			if name == "fp8-block" { // its blocks have 128 tokens
+				places = onOneHost(mesh.Layout{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, TP: 2, EP: 2})
+			}
+			if !slices.Contains([]string{"capacity", "nvfp4", "fp8-tensor"}, name) { // they depend on the sequences of a pass
+				places = append(places, onOneHost(mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 1, TP: 2, EP: 1})...)
+			}
+			if goesOn {
+				places = append(places, placed{hosts: []int{2, 2}, layout: both})
+			}
+			want := run(placed{layout: mesh.Default(1)})
+			for _, p := range places {
+				run(p).equals(t, p.String(), want)
+			}
+		})
 	}
-	for i, from := range layouts {
-		saved := contextRun(t, "mxfp8")
-		saved.SetLayout(from)
-		saved.SaveEvery, saved.Keep = 1, 9
-		train(t, saved, from.World, "")
-		to := layouts[(i+1)%len(layouts)]
-		cfg := contextRun(t, "mxfp8")
-		cfg.SetLayout(to)
-		o := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
-		o.evals = nil
-		o.equals(t, fmt.Sprintf("saved in %s, resumed in %s", from.Name(), to.Name()), end)
+	if refused != 6 {
+		t.Errorf("%d are refused on several hosts", refused)
 	}
 }
 
-func TestContextRefused(t *testing.T) {
-	for want, change := range map[string]func(*config.Config){
-		"seq is 96: the 2 ranks that share a sequence (cp) take whole blocks of 32 tokens each: give a multiple of 64":    func(c *config.Config) { c.Seq = 96 },
-		"cp is 4: the ranks that share a sequence divide the heads of attention, and model.heads is 2":                    func(c *config.Config) { c.CP, c.Model.Heads = 4, 2 },
-		"seq is 128: the 2 ranks that share a sequence (cp) take whole blocks of 128 tokens each: give a multiple of 256": func(c *config.Config) { c.Precision = "fp8-block" },
-		"micro_batch is 2: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1":                  func(c *config.Config) { c.MicroBatch = 2 },
-		"cp is 2: routes are recorded and replayed by whole sequences: give cp 1 and tp 1":                                func(c *config.Config) { c.RecordRoutes = true },
-		"cp is 3 (cp and tp are powers of two)":       func(c *config.Config) { c.CP = 3 },
-		"tp is 3 (cp and tp are powers of two)":       func(c *config.Config) { c.TP = 3 },
-		"tp 4 does not divide 2 groups of cp 2 ranks": func(c *config.Config) { c.TP = 4 },
-		"cp · tp is 4: the ranks that share a sequence divide the heads of attention, and model.kv_heads is 2: give degrees whose product divides it": func(c *config.Config) {
-			c.TP, c.Model.KVHeads, c.Model.QRank, c.Model.KVRank = 2, 2, 0, 0
-			c.Model.ValueDim = c.Model.KeyDim()
-		},
-		"micro_batch is 2: the ranks that share sequences (tp) have one sequence in a pass: give 0 or 1":                 func(c *config.Config) { c.CP, c.TP, c.MicroBatch = 1, 2, 2 },
-		"dp_replicate 1 · dp_shard 2 does not divide a batch of 3 sequences (dp_replicate · dp_shard divides the batch)": func(c *config.Config) { c.Batch = 3 },
-		"ep 4 does not divide 6 experts": func(c *config.Config) { c.Model.Experts = 6 },
+// Checkpoints move between layouts: replicas, ranks that share sequences, stages, and hosts.
+func TestResumeInAnotherLayout(t *testing.T) {
+	layouts := onOneHost(mesh.Default(1), mesh.Default(4), replicated[3].layout, mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 8, EP: 1})
+	contexts := onOneHost(
+		mesh.Default(2), mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4}, mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, TP: 2, EP: 2},
+		mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 1}, mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 2, CP: 2, EP: 2},
+	)
+	if allLayouts() {
+		layouts = onOneHost(slices.Concat(mesh.Sharing(1, 1, 1, 1, 16), mesh.Sharing(2, 1, 1, 1, 16), mesh.Sharing(4, 1, 1, 1, 16), mesh.Sharing(8, 1, 1, 1, 16))...)
+		contexts = onOneHost(slices.Concat(mesh.Sharing(2, 1, 2, 1, 16), mesh.Sharing(8, 1, 2, 2, 16), mesh.Sharing(4, 1, 4, 1, 16))...)
+	}
+	for name, c := range map[string]struct {
+		run    func(*testing.T, string) config.Config
+		places []placed
+	}{
+		"replicas": {layoutRun, layouts},
+		"contexts": {contextRun, contexts},
+		"stages": {pipelineRun, []placed{
+			{layout: mesh.Default(1)}, {schedule: "1F1B", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}},
+			{schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}},
+		}},
+		"hosts": {layoutRun, []placed{{layout: mesh.Default(4)}, onEqualHosts(2, 2, false), onEqualHosts(2, 2, true), onEqualHosts(4, 2, true)}},
+		"layouts on hosts": {hostsRun, []placed{
+			{layout: mesh.Default(1)}, stagesOnHosts[2], stagesOnHosts[9], replicasOnHosts[2], sharingOnHosts[0], replicasOnHosts[7], sharingOnHosts[1], splitOnHosts[1], splitOnHosts[3],
+		}},
 	} {
-		cfg := contextRun(t, "bf16")
-		cfg.CP = 2
-		change(&cfg)
-		if err := cfg.Validate(4); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+		t.Run(name, func(t *testing.T) {
+			resumesAnywhere(t, func() config.Config { return c.run(t, "mxfp8") }, c.places)
+		})
+	}
+}
+
+// optimizerRuns are runs with the state of each optimizer.
+func optimizerRuns(t *testing.T) map[string]func() config.Config {
+	with := func(precision string, change func(*config.Config)) func() config.Config {
+		return func() config.Config {
+			cfg := layoutRun(t, precision)
+			change(&cfg)
+			return cfg
 		}
+	}
+	return map[string]func() config.Config{
+		"Muon":         with("bf16", func(c *config.Config) { useMuon(&c.Optimizer) }),
+		"BF16 moments": with("bf16", func(c *config.Config) { c.Optimizer.Moments = "bf16" }),
+		"toy":          with("bf16", func(c *config.Config) { c.Optimizer.Name, c.Optimizer.LR = "toy", 0.3 }),
+	}
+}
+
+// The state of every optimizer is the same in each kind of layout, and moves between them.
+func TestOneResultForAllOptimizers(t *testing.T) {
+	places := []placed{
+		{layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 2, EP: 1}}, onEqualHosts(2, 2, true), {layout: mesh.Default(4)},
+		{schedule: "1F1B", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
+	}
+	for name, run := range optimizerRuns(t) {
+		t.Run(name, func(t *testing.T) {
+			sameBits(t, run, places)
+			resumesAnywhere(t, run, places)
+		})
 	}
 }

@@ -8,67 +8,57 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
 )
 
-// held measures what every rank allocates for a step of cfg, and counts the parameters of all.
-func held(t *testing.T, cfg config.Config, ranks int) (each []events.Memory, parameters int64) {
-	return heldOnHosts(t, cfg, 1, ranks)
-}
-
-// heldOnHosts is held for ranks on some hosts. It leaves out what hosts gather sharded weights
-// into.
-func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []events.Memory, parameters int64) {
-	ranks := hosts * onHost
+// held measures what every rank on some hosts allocates for a step of cfg, except boxes for
+// messages, and counts the parameters of all. It leaves out what hosts gather sharded weights into.
+func held(t *testing.T, cfg config.Config, hosts, onHost int) (each []events.Memory, parameters int64) {
 	t.Helper()
-	precision, err := cfg.Recipe()
+	ranks := hosts * onHost
+	rule, err := cfg.Optimizer.Rule()
 	if err != nil {
 		t.Fatal(err)
 	}
 	each = make([]events.Memory, ranks)
 	counts := make([]int64, ranks)
 	err = errors.Join(collective.NewHosts(slices.Repeat([]int{onHost}, hosts)...).Run(func(c *collective.Comm) error {
-		mesh, err := newMesh(cfg, c)
-		if err != nil {
+		r := &rank{job: &Job{cfg: cfg}, comm: c, ex: tensor.NewExec(), TrainState: &state.TrainState{}}
+		if err := r.build(); err != nil {
 			return err
 		}
-		model, err := moe.NewStage(mesh, cfg.Model, precision, cfg.Seq, nil, cfg.Model.Whole())
-		if err != nil {
+		if err := optim.New(r.ex, r.Groups(), c, rule).Init(1); err != nil {
 			return err
 		}
-		rule, err := cfg.Optimizer.Rule()
-		if err != nil {
-			return err
+		sizeArenas(cfg, r.Models(), r.ex, cfg.LayoutOrDefault(ranks), hosts)
+		passes := squares(cfg, ranks, c.Rank())
+		if r.Pipe != nil {
+			_, err := r.Pipe.Run(r.ex, passes)
+			if err != nil {
+				return err
+			}
+			passes = nil
 		}
-		opt := optim.New(tensor.NewExec(), model.Groups, c, rule)
-		if err := opt.Init(1); err != nil {
-			return err
-		}
-		ex, n := tensor.NewExec(), cfg.RankBatch(ranks)
-		sizeArenas(cfg, []*moe.Model{model}, ex, cfg.LayoutOrDefault(ranks), hosts)
-		model.ChainPasses = cfg.ChainPasses
-		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
-			return err
-		}
-		tokens := make([]int32, n*cfg.Seq)
-		for i := range tokens {
-			tokens[i] = int32(i*i+c.Rank()) % 256
-		}
-		for left := cfg.Batch / cfg.DataRanks(ranks); left > 0; left -= n {
-			b := moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch, More: left > n}
-			if _, err := model.Train(ex, b); err != nil {
+		for i, b := range passes {
+			b.More = i < len(passes)-1
+			if _, err := r.Model.Train(r.ex, b); err != nil {
 				return err
 			}
 		}
-		m := heldBy(model)
-		m.Optimizer, m.Activations = int64(optim.StateBytes(rule, model.Groups)), int64(model.ActivationPeak(ex))
-		each[c.Rank()], counts[c.Rank()] = m, owned(model)
-		return nil
+		m := events.Memory{Optimizer: int64(optim.StateBytes(rule, r.Groups())), Activations: int64(r.activationPeak())}
+		for _, model := range r.Models() {
+			m = m.Plus(heldBy(model))
+			counts[c.Rank()] += owned(model)
+		}
+		each[c.Rank()] = m
+		return c.Barrier()
 	})...)
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +67,18 @@ func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []eve
 		parameters += n
 	}
 	return each, parameters
+}
+
+// squares returns the passes of a rank.
+func squares(cfg config.Config, ranks, rank int) (passes []moe.Batch) {
+	tokens := make([]int32, cfg.RankBatch(ranks)*cfg.Seq)
+	for i := range tokens {
+		tokens[i] = int32(i*i+rank) % 256
+	}
+	for range cfg.Passes(ranks) {
+		passes = append(passes, moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch})
+	}
+	return passes
 }
 
 // heldBy measures the weights and gradients of a model, with the sums of passes.
@@ -135,103 +137,90 @@ func measurable(t *testing.T) config.Config {
 // The estimate is close to what a rank allocates, part by part, although experts of several ranks
 // receive unequal numbers of rows. With equal numbers it is exact: see TestDryRun in package moe.
 func TestEstimateMemory(t *testing.T) {
-	for name, c := range some(map[string]struct {
-		ranks  []int
-		change func(*config.Config)
+	shared := func(cp, tp int) func(*config.Config) {
+		return func(c *config.Config) {
+			c.CP, c.TP, c.Seq, c.Batch, c.MicroBatch, c.Model.ForceBalance = cp, tp, 256, 4, 1, true
+		}
+	}
+	for name, c := range map[string]struct {
+		hosts, each int
+		change      func(*config.Config)
 	}{
-		"debug":           {[]int{1, 4}, func(*config.Config) {}},
-		"replicas":        {[]int{4}, func(c *config.Config) { c.EP = 1 }},
-		"pairs, deferred": {[]int{4}, func(c *config.Config) { c.EP, c.Batch, c.MicroBatch, c.Model.Dim = 2, 16, 1, 256 }},
-		"chain of passes": {[]int{1}, func(c *config.Config) { c.MicroBatch, c.ChainPasses = 1, true }},
-		"many experts":    {[]int{2}, func(c *config.Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 64, 2 }},
-		"MTP":             {[]int{2}, func(c *config.Config) { c.Model.MTPLayers = 1 }},
-		"groups of MTP":   {[]int{2}, func(c *config.Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
-		"full":            {[]int{4}, func(c *config.Config) { c.Recompute = "full" }},
-		"cp":              {[]int{2, 4}, func(c *config.Config) { c.CP, c.Seq, c.Batch = 2, 256, 2 }},
-		"cp, MTP":         {[]int{4}, func(c *config.Config) { c.CP, c.Seq, c.Batch, c.Model.MTPLayers, c.Precision = 4, 256, 2, 1, "mxfp8" }},
-		"cp, recompute":   {[]int{4}, func(c *config.Config) { c.CP, c.EP, c.Seq, c.Batch, c.Recompute = 2, 1, 256, 2, "selective" }},
-		"tp":              {[]int{2, 4}, func(c *config.Config) { c.TP, c.Seq, c.Batch = 2, 256, 2 }},
-		"cp, tp, MTP": {[]int{4}, func(c *config.Config) {
+		"chain of passes":  {1, 1, func(c *config.Config) { c.Batch, c.MicroBatch, c.ChainPasses = 8, 1, true }},
+		"debug":            {1, 4, func(*config.Config) {}},
+		"pairs, deferred":  {1, 4, func(c *config.Config) { c.EP, c.MicroBatch, c.Model.Dim = 2, 1, 256 }},
+		"groups of MTP":    {1, 2, func(c *config.Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
+		"recompute, nvfp4": {1, 2, func(c *config.Config) { c.Recompute, c.Precision = "full", "nvfp4" }},
+		"cp, tp, MTP": {1, 4, func(c *config.Config) {
 			c.CP, c.TP, c.Seq, c.Batch, c.Model.MTPLayers, c.Precision = 2, 2, 256, 2, 1, "mxfp8"
 		}},
-		"mxfp8": {[]int{2}, func(c *config.Config) { c.Precision = "mxfp8" }},
-		"nvfp4": {[]int{2}, func(c *config.Config) { c.Precision = "nvfp4" }},
-	}, "debug", "pairs, deferred", "groups of MTP", "cp, tp, MTP", "mxfp8") {
-		for _, ranks := range c.ranks {
-			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
-				cfg := measurable(t)
-				cfg.Batch, cfg.Model.Layers = 8, 3
-				c.change(&cfg)
-				each, parameters := held(t, cfg, ranks)
-				if want := cfg.Model.Count().Total; parameters != want {
-					t.Errorf("the ranks hold %d parameters, counted are %d", parameters, want)
+		"fsdp, mxfp8":          {4, 2, func(c *config.Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 }},
+		"replicas on hosts":    {2, 2, func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 1, "mxfp8", 1 }},
+		"cp on hosts":          {4, 1, shared(4, 1)},
+		"cp, tp, MTP on hosts": {2, 2, func(c *config.Config) { shared(2, 2)(c); c.Model.MTPLayers = 1 }},
+		"tp on hosts":          {4, 1, shared(1, 4)},
+	} {
+		t.Run(fmt.Sprintf("%s/%dx%d", name, c.hosts, c.each), func(t *testing.T) {
+			cfg, ranks := measurable(t), c.hosts*c.each
+			cfg.Batch, cfg.Model.Layers = 16, 3
+			c.change(&cfg)
+			each, parameters := held(t, cfg, c.hosts, c.each)
+			if want := cfg.Model.Count().Total; c.hosts == 1 && parameters != want {
+				t.Errorf("the ranks hold %d parameters, counted are %d", parameters, want)
+			}
+			l, off := cfg.LayoutOrDefault(ranks), 1.1
+			if ranks == 1 || cfg.Model.ForceBalance {
+				off = 1.01
+			}
+			estimated := estimate.LayoutMemory(cfg, l, c.hosts)
+			for _, p := range estimate.PlansOf(cfg, l, c.hosts)[0] {
+				if p.Part == "gathered" { // what hosts gather sharded weights into
+					estimated.Weights, estimated.Gradients = estimated.Weights-p.Memory.Weights, estimated.Gradients-p.Memory.Gradients
 				}
-				estimated := estimate.Memory(cfg, ranks)
-				var all events.Memory
-				for rank, m := range each {
-					all = all.Plus(m)
-					off := 1.1
-					if ranks == 1 {
-						off = 1.01
-					}
-					closeTo(estimated, t, fmt.Sprintf("rank %d", rank), m, off)
-				}
-				held := float64(all.Total()-all.Activations) / float64(parameters)
-				if got := estimate.BytesPerParameter(cfg, ranks); math.Abs((got.All-got.Snapshot-got.Process)/held-1) > 0.05 {
-					t.Errorf("%+v bytes per parameter are estimated, held are %g", got, held)
-				}
-			})
-		}
+			}
+			var all events.Memory
+			for rank, m := range each {
+				all = all.Plus(m)
+				closeTo(estimated, t, fmt.Sprintf("rank %d", rank), m, off)
+			}
+			has := float64(all.Total()-all.Activations) / float64(parameters)
+			if got := estimate.BytesPerParameter(cfg, ranks); c.hosts == 1 && math.Abs((got.All-got.Snapshot-got.Process)/has-1) > 0.05 {
+				t.Errorf("%+v bytes per parameter are estimated, held are %g", got, has)
+			}
+		})
 	}
 }
 
-// On several hosts the estimate is as close.
-func TestEstimateMemoryOfHosts(t *testing.T) {
-	for name, change := range some(map[string]func(*config.Config){
-		"bf16":         func(*config.Config) {},
-		"mxfp8":        func(c *config.Config) { c.Precision = "mxfp8" },
-		"passes":       func(c *config.Config) { c.MicroBatch = 1 },
-		"fsdp":         func(c *config.Config) { c.FSDP = true },
-		"fsdp, mxfp8":  func(c *config.Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 },
-		"fsdp, passes": func(c *config.Config) { c.FSDP, c.MicroBatch = true, 1 },
-		"replicas":     func(c *config.Config) { c.EP = 2 },
-		"two per host": func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 1, "mxfp8", 1 },
-		"two hosts":    func(c *config.Config) { c.EP = 4 },
-		"cp":           func(c *config.Config) { c.CP, c.Seq, c.MicroBatch = 2, 256, 1 },
-		"cp over":      func(c *config.Config) { c.CP, c.Seq, c.MicroBatch = 4, 256, 1 },
-		"cp, tp over": func(c *config.Config) {
-			c.CP, c.TP, c.Seq, c.Precision, c.MicroBatch, c.Model.MTPLayers = 2, 2, 256, "mxfp8", 1, 1
-		},
-		"tp, fsdp": func(c *config.Config) { c.TP, c.Seq, c.FSDP, c.Precision, c.MicroBatch = 2, 256, true, "mxfp8", 1 },
-	}, "fsdp, mxfp8", "two per host", "cp, tp over") {
-		places := [][2]int{{2, 2}, {4, 2}}
-		switch name {
-		case "fsdp, mxfp8":
-		case "two hosts": // of each group
-			places = places[1:]
-		default:
-			places = places[:1]
-		}
-		for _, on := range places {
-			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
-				cfg := measurable(t)
-				cfg.Batch = 16
-				change(&cfg)
-				l := cfg.LayoutOrDefault(on[0] * on[1])
-				each, _ := heldOnHosts(t, cfg, on[0], on[1])
-				estimated := estimate.LayoutMemory(cfg, l, on[0])
-				var buffers events.Memory
-				for _, p := range estimate.PlansOf(cfg, l, on[0])[0] {
-					if p.Part == "gathered" {
-						buffers = p.Memory
-					}
-				}
-				estimated.Weights, estimated.Gradients = estimated.Weights-buffers.Weights, estimated.Gradients-buffers.Gradients
-				for rank, m := range each {
-					closeTo(estimated, t, fmt.Sprintf("rank %d", rank), m, 1.1)
-				}
-			})
-		}
+// The estimate is close to what the ranks of every place in a pipeline allocate.
+func TestEstimateMemoryOfStages(t *testing.T) {
+	alone := mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1}
+	pairs := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}
+	for name, c := range map[string]struct {
+		schedule string
+		layout   mesh.Layout
+		change   func(*config.Config)
+	}{
+		"MTP":        {"Interleaved1F1B", alone, func(c *config.Config) { c.Model.MTPLayers = 1 }},
+		"MXFP8":      {"InterleavedZeroBubble", pairs, func(c *config.Config) { c.Precision = "mxfp8" }},
+		"overlapped": {"DualPipeV", pairs, func(c *config.Config) { c.PPOverlap, c.Model.Dim = true, 256 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := measurable(t)
+			cfg.Batch, cfg.PPSchedule, cfg.PPMicrobatches, cfg.Model.Layers = 16, c.schedule, 4, 4
+			cfg.SetLayout(c.layout)
+			c.change(&cfg)
+			all, err := estimate.Holdings(cfg, c.layout.World)
+			if err != nil {
+				t.Fatal(err)
+			}
+			boxes := all[0].Boxes(1) * estimate.MessageBytes(cfg, c.layout.World)
+			estimates := estimate.RankMemory(cfg, c.layout, 1)
+			each, _ := held(t, cfg, 1, c.layout.World)
+			for rank, m := range each {
+				m.Activations += int64(boxes)
+				closeTo(estimates[c.layout.Coordinate(rank, mesh.PP)], t, fmt.Sprintf("rank %d", rank), m, 1.1)
+			}
+		})
 	}
 }
 

@@ -1,27 +1,10 @@
 package trainer
 
 import (
-	"slices"
 	"testing"
 
-	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/state"
 )
-
-// The target of a token is the one after it, in its own row.
-func TestBatch(t *testing.T) {
-	d := &state.DataLoader{Seq: 3, Inputs: make([]int32, 9), Targets: make([]int32, 9)}
-	for _, c := range []struct{ rows, inputs, targets []int32 }{
-		{[]int32{1, 2, 3, 4, 11, 12, 13, 14}, []int32{1, 2, 3, 11, 12, 13}, []int32{2, 3, 4, 12, 13, 14}},
-		{[]int32{5, 6, 7, 8}, []int32{5, 6, 7}, []int32{6, 7, 8}},
-		{nil, nil, nil},
-	} {
-		b := d.Split(c.rows, 20)
-		if !slices.Equal(b.Inputs, c.inputs) || !slices.Equal(b.Targets, c.targets) || b.Seq != 3 || b.GlobalSequences != 20 {
-			t.Errorf("%v gives %+v, want inputs %v, targets %v", c.rows, b, c.inputs, c.targets)
-		}
-	}
-}
 
 // The passes of a step have each of its rows once, in order, and all but the last say that more
 // follow.
@@ -52,16 +35,6 @@ func TestPasses(t *testing.T) {
 		}
 		if int(next) != len(d.Rows) {
 			t.Errorf("%+v: %d of %d tokens", c, next, len(d.Rows))
-		}
-	}
-}
-
-func TestMicroBatch(t *testing.T) {
-	for _, c := range []struct{ batch, micro, ranks, want int }{
-		{16, 0, 1, 16}, {16, 0, 4, 4}, {16, 3, 4, 3}, {16, 4, 4, 4}, {16, 1 << 50, 4, 4}, {4, 1, 4, 1},
-	} {
-		if got := (config.Config{Batch: c.batch, MicroBatch: c.micro}).RankBatch(c.ranks); got != c.want {
-			t.Errorf("batch %d, micro_batch %d on %d ranks: passes of %d, want %d", c.batch, c.micro, c.ranks, got, c.want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package trainer
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -13,12 +12,11 @@ import (
 	"testing"
 
 	"spmoe/collective"
-	"spmoe/collective/mesh"
 	"spmoe/launcher/checkpoint"
-	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/save"
 	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -87,88 +85,46 @@ func useToy(c *config.Config) {
 	c.Steps, c.SaveEvery, c.Keep, c.Model.Experts = 4, 2, 9, 8
 }
 
-// The toy trains to the same bits on 1, 2 and 4 ranks, and goes on from a checkpoint, which was
-// written from a copy of its state, on another number of ranks as if it had not stopped.
-func TestToyOptimizer(t *testing.T) {
-	cfg := tiny(t, useToy)
-	straight := train(t, cfg, 1, "")
-	want := outcomeFrom(t, cfg, straight)
-	if first, last := straight.steps[0].Loss, straight.steps[3].Loss; !(last < first-0.1) {
-		t.Errorf("the loss went from %g to %g", first, last)
-	}
-	for _, ranks := range []int{2, 4} {
-		outcomeOf(t, cfg, ranks).equals(t, fmt.Sprintf("np %d", ranks), want)
-		again := cfg
-		again.Out = filepath.Join(t.TempDir(), "run")
-		got := train(t, again, ranks, filepath.Join(cfg.Out, "step-00000002"))
-		if len(got.steps) != 2 || got.steps[1].Loss != straight.steps[3].Loss {
-			t.Errorf("resumed on %d ranks: steps %+v, want the last of %+v", ranks, got.steps, straight.steps)
-		}
-		sameState(t, fmt.Sprintf("resumed on %d ranks", ranks), again, cfg, cfg.Steps)
-	}
-	if _, tensors := savedProgress(t, cfg, cfg.Steps); tensors["momentum_buffer/lm_head.weight"] == nil ||
-		tensors["exp_avg/lm_head.weight"] != nil {
-		t.Error("the checkpoint does not hold the state of the toy")
-	}
-}
+// useMuon sets Muon, which clips some heads of a layoutRun.
+func useMuon(o *config.Optimizer) { o.Name, o.QKClip, o.LR = "muon", 0.02, 0.02 }
 
-// muonRun is a run with Muon that clips some heads.
-func muonRun(t *testing.T) config.Config {
-	cfg := layoutRun(t, "bf16")
-	cfg.Optimizer.Name, cfg.Optimizer.QKClip, cfg.Optimizer.LR = "muon", 0.02, 0.02
-	cfg.SaveEvery, cfg.Keep = 1, 9
-	return cfg
-}
-
-// Muon has one result in layouts with and without replicas of experts, and in stages of a pipeline.
-// A checkpoint of each resumes in each.
-func TestMuon(t *testing.T) {
-	whole := muonRun(t)
-	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
-	sum := sumOf(t, whole)
-	unclipped := muonRun(t)
-	unclipped.Optimizer.QKClip = 0
-	train(t, unclipped, 1, "")
-	if sumOf(t, unclipped) == sum {
-		t.Error("no head was clipped")
-	}
-	saved := whole
-	for _, l := range []mesh.Layout{
-		{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 4}, {World: 4, PP: 1, DPReplicate: 2, DPShard: 2, EP: 1}, {World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2},
-	} {
-		cfg := muonRun(t)
-		cfg.SetLayout(l)
-		if l.PP > 1 {
-			cfg.SampleTokens = 0
-		}
-		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, l.Name(), want)
-		if got := sumOf(t, cfg); got != sum {
-			t.Errorf("%s: checksum %s, want %s", l.Name(), got, sum)
-		}
-		again := cfg
-		again.Out = filepath.Join(t.TempDir(), "run")
-		train(t, again, l.World, filepath.Join(saved.Out, "step-00000001"))
-		if got := sumOf(t, again); got != sum {
-			t.Errorf("%s, resumed: checksum %s, want %s", l.Name(), got, sum)
-		}
-		saved = cfg
-	}
-}
-
-// Hosts that hold the dense weights, or a part of them each, train with Muon to the bits of one
-// rank.
-func TestMuonOnHosts(t *testing.T) {
+// Each optimizer trains to weights of its own, and checkpoints hold its state and no other.
+// TestOneResultForAllOptimizers compares layouts.
+func TestStateOfOptimizers(t *testing.T) {
 	t.Parallel()
-	whole := muonRun(t)
-	train(t, whole, 1, "")
-	for _, fsdp := range []bool{false, true} {
-		cfg := muonRun(t)
-		cfg.FSDP = fsdp
-		if _, errs := trainOnHosts(t, 2, []config.Config{cfg, cfg}, ""); errors.Join(errs...) != nil {
-			t.Fatal(errs)
+	weights := map[string]string{} // names of optimizers, by checksums
+	for name, c := range map[string]struct {
+		change func(*config.Config)
+		want   string // vectors of the output head, with their types
+	}{
+		"adamw":           {func(*config.Config) {}, "exp_avg F32, exp_avg_sq F32, "},
+		"adamw bf16":      {func(c *config.Config) { c.Optimizer.Moments = "bf16" }, "exp_avg BF16, exp_avg_sq BF16, "},
+		"toy":             {useToy, "momentum_buffer BF16, "},
+		"muon":            {func(c *config.Config) { useMuon(&c.Optimizer) }, "exp_avg F32, exp_avg_sq F32, "},
+		"muon, unclipped": {func(c *config.Config) { useMuon(&c.Optimizer); c.Optimizer.QKClip = 0 }, "exp_avg F32, exp_avg_sq F32, "},
+	} {
+		cfg := tiny(t, c.change)
+		if got := train(t, cfg, 1, ""); !(got.steps[3].Loss < got.steps[0].Loss) {
+			t.Errorf("%s: the loss went from %g to %g", name, got.steps[0].Loss, got.steps[3].Loss)
 		}
-		if got, want := sumOf(t, cfg), sumOf(t, whole); got != want {
-			t.Errorf("fsdp %v: checksum %s, want %s", fsdp, got, want)
+		r, err := checkpoint.Open(filepath.Join(cfg.Out, "step-00000004"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		sums, err := save.ReadStateSums(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := ""
+		for _, vector := range []string{"exp_avg", "exp_avg_sq", "momentum_buffer"} {
+			if dtype := r.DType(vector + "/lm_head.weight"); dtype != "" {
+				has += vector + " " + dtype + ", "
+			}
+		}
+		same := weights[sums.Tensors["master/lm_head.weight"]]
+		if weights[sums.Tensors["master/lm_head.weight"]] = name; has != c.want || same != "" {
+			t.Errorf("%s holds %s want %s and has the weights of %q", name, has, c.want, same)
 		}
 	}
 }
@@ -199,40 +155,6 @@ func TestResumeWithAnotherOptimizer(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("error %v, want %q", err, c.want)
 		}
-	}
-}
-
-// A run with BF16 moments ends with the same bits on 1, 2 and 4 ranks, in place and with a second
-// state. It resumes as if it had not stopped, and its checkpoints hold BF16.
-func TestBF16Moments(t *testing.T) {
-	short := func(c *config.Config) {
-		c.Optimizer.Moments, c.Steps, c.SaveEvery, c.Keep = "bf16", 4, 2, 9
-	}
-	cfg := tiny(t, short)
-	want := outcomeFrom(t, cfg, train(t, cfg, 1, ""))
-	for _, ranks := range []int{2, 4} {
-		outcomeOf(t, cfg, ranks).equals(t, fmt.Sprintf("np %d", ranks), want)
-		again := cfg
-		again.Out = filepath.Join(t.TempDir(), "run")
-		train(t, again, ranks, filepath.Join(cfg.Out, "step-00000002"))
-		sameState(t, fmt.Sprintf("resumed on %d ranks", ranks), again, cfg, cfg.Steps)
-	}
-	r, err := checkpoint.Open(filepath.Join(cfg.Out, "step-00000004"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	for _, vector := range []string{"exp_avg/", "exp_avg_sq/"} {
-		if has := r.DType(vector + "lm_head.weight"); has != safetensors.BF16 {
-			t.Errorf("the checkpoint holds %s as %s", vector, has)
-		}
-	}
-	wide := tiny(t, func(c *config.Config) { short(c); c.Optimizer.Moments = "fp32" })
-	train(t, wide, 1, "")
-	_, narrowState := savedProgress(t, cfg, 4)
-	_, wideState := savedProgress(t, wide, 4)
-	if slices.Equal(narrowState["master/lm_head.weight"], wideState["master/lm_head.weight"]) {
-		t.Error("BF16 moments train to the bits of FP32 moments")
 	}
 }
 

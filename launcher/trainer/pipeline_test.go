@@ -5,7 +5,6 @@ package trainer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/collective/heap"
 	"spmoe/collective/mesh"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
@@ -39,58 +37,44 @@ func inStages(cfg config.Config, schedule string, l mesh.Layout) config.Config {
 	return cfg
 }
 
-// Package pipe compares all schedules.
+// Stages have the bits of one rank, one or several per rank, also if the ranks of a stage share
+// sequences.
 func TestOneResultForAllPipelines(t *testing.T) {
-	layouts := []mesh.Layout{
-		{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}, {World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2},
-		{World: 8, PP: 2, DPReplicate: 2, DPShard: 2, EP: 2},
-	}
-	for precision, schedules := range map[string][]string{
-		"bf16":  {"1F1B", "ZBVZeroBubble", "InterleavedZeroBubble"},
-		"mxfp8": {"Interleaved1F1B", "DualPipeV"},
+	overlapped := func(c *config.Config) { c.PPOverlap = true }
+	for name, c := range map[string]struct {
+		precision string
+		change    func(*config.Config)
+		places    []placed
+	}{
+		"bf16": {"bf16", func(*config.Config) {}, []placed{
+			{schedule: "1F1B", layout: mesh.Layout{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}},
+			{schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
+			{schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 2, DPShard: 2, EP: 2}},
+			{schedule: "Interleaved1F1B", layout: mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1}, change: func(c *config.Config) { c.PPStages = 3 }},
+		}},
+		"mxfp8": {"mxfp8", func(*config.Config) {}, []placed{
+			{schedule: "Interleaved1F1B", layout: mesh.Layout{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}},
+			{schedule: "DualPipeV", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
+		}},
+		"contexts": {"mxfp8", func(c *config.Config) { c.Seq, c.Batch, c.MicroBatch = 64, 8, 0 }, []placed{
+			{schedule: "1F1B", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}},
+			{schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4}},
+			{schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 2, DPShard: 1, CP: 2, EP: 1}},
+			{schedule: "DualPipeV", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 1}, change: overlapped},
+			{schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, TP: 2, EP: 2}},
+			{schedule: "DualPipeV", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, TP: 2, EP: 2}, change: overlapped},
+		}},
 	} {
-		t.Run(precision, func(t *testing.T) {
-			want := outcomeOf(t, pipelineRun(t, precision), 1)
+		t.Run(name, func(t *testing.T) {
+			want, _ := sameBits(t, func() config.Config {
+				cfg := pipelineRun(t, c.precision)
+				c.change(&cfg)
+				return cfg
+			}, c.places)
 			if want.sample == "" {
-				t.Fatal("no sample")
-			}
-			for i, schedule := range schedules {
-				l := layouts[i]
-				cfg := inStages(pipelineRun(t, precision), schedule, l)
-				outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, fmt.Sprintf("%s, %v", schedule, l), want)
+				t.Error("no sample")
 			}
 		})
-	}
-}
-
-// More stages per rank give the bits of one rank. Ranks poll and help each other here, as outside
-// of tests.
-func TestStagesPerRank(t *testing.T) {
-	t.Setenv(heap.ParkVar, "")
-	cfg := inStages(pipelineRun(t, "bf16"), "Interleaved1F1B", mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1})
-	cfg.PPStages = 3
-	outcomeFrom(t, cfg, train(t, cfg, 2, "")).equals(t, "three per rank", outcomeOf(t, pipelineRun(t, "bf16"), 1))
-}
-
-// A checkpoint of a pipeline resumes in any other layout, and the other way round.
-func TestPipelineResumes(t *testing.T) {
-	whole := pipelineRun(t, "bf16")
-	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
-	want.steps, want.evals = want.steps[1:], nil
-	layouts := []mesh.Layout{mesh.Default(1), {World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}, {World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}}
-	for _, from := range layouts {
-		saved := inStages(pipelineRun(t, "bf16"), "1F1B", from)
-		saved.SaveEvery, saved.Keep = 1, 9
-		train(t, saved, from.World, "")
-		for _, to := range layouts {
-			if from == to {
-				continue
-			}
-			cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", to)
-			got := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
-			got.evals = nil
-			got.equals(t, fmt.Sprintf("%v resumed in %v", from, to), want)
-		}
 	}
 }
 
@@ -182,57 +166,5 @@ func TestPipelineRankFails(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "rank 2") || !strings.Contains(err.Error(), "a stage is gone") {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestPipelineRefuses(t *testing.T) {
-	for want, change := range map[string]func(*config.Config){
-		"1F1B has 1 per rank, not 3":            func(c *config.Config) { c.PPStages = 3 },
-		"unknown schedule":                      func(c *config.Config) { c.PPSchedule = "GPipe" },
-		"10 stages for a model of 7 layers":     func(c *config.Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
-		"batch is 16: give a multiple":          func(c *config.Config) { c.PPMicrobatches = 3 },
-		"pp_microbatches is -1: give 0 or more": func(c *config.Config) { c.PPMicrobatches = -1 },
-	} {
-		cfg := pipelineRun(t, "bf16")
-		cfg.PP = 2
-		change(&cfg)
-		if err := cfg.Validate(cfg.PP); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
-	cfg := pipelineRun(t, "bf16")
-	cfg.PPMicrobatches = 4
-	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "it needs pp") {
-		t.Error(err)
-	}
-	cfg.PPMicrobatches, cfg.PPStages = 0, 2
-	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "it needs pp") {
-		t.Error(err)
-	}
-}
-
-// The ranks of a stage may share sequences.
-func TestOneResultForPipelinesWithContexts(t *testing.T) {
-	run := func() config.Config {
-		cfg := pipelineRun(t, "mxfp8")
-		cfg.Seq, cfg.Batch, cfg.MicroBatch = 64, 8, 0
-		return cfg
-	}
-	want := outcomeOf(t, run(), 1)
-	for _, c := range []struct {
-		schedule string
-		layout   mesh.Layout
-		overlap  bool
-	}{
-		{"1F1B", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}, false},
-		{"ZBVZeroBubble", mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4}, false},
-		{"InterleavedZeroBubble", mesh.Layout{World: 8, PP: 2, DPReplicate: 2, DPShard: 1, CP: 2, EP: 1}, false},
-		{"DualPipeV", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 1}, true},
-		{"1F1B", mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, TP: 2, EP: 2}, false},
-		{"DualPipeV", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, TP: 2, EP: 2}, true},
-	} {
-		cfg := inStages(run(), c.schedule, c.layout)
-		cfg.PPOverlap = c.overlap
-		outcomeFrom(t, cfg, train(t, cfg, c.layout.World, "")).equals(t, fmt.Sprintf("%s, %v", c.schedule, c.layout), want)
 	}
 }

@@ -68,32 +68,6 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// Without --profile nothing is measured or reported. With it the run has the same bits.
-func TestProfileChangesNothing(t *testing.T) {
-	t.Parallel()
-	var losses [2][]float64
-	for i, on := range []bool{false, true} {
-		r := &reports{}
-		job, err := Prepare(tiny(t, nil), 2, "", r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		job.Profile = on
-		if err := job.Run(t.Context(), spmd.Goroutines{N: job.ranks}); err != nil {
-			t.Fatal(err)
-		}
-		if (len(r.prof) > 0) != on {
-			t.Errorf("profile %v: %d reported", on, len(r.prof))
-		}
-		for _, s := range r.steps {
-			losses[i] = append(losses[i], float64(s.Loss))
-		}
-	}
-	if !slices.Equal(losses[0], losses[1]) {
-		t.Errorf("losses %v without a profile, %v with one", losses[0], losses[1])
-	}
-}
-
 // The first step is left out, and the time between steps; what is left is divided by the steps that
 // count.
 func TestProfiler(t *testing.T) {

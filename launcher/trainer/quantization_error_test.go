@@ -121,29 +121,6 @@ func TestMeasureNaN(t *testing.T) {
 	}
 }
 
-func BenchmarkMeasure(b *testing.B) {
-	ex := tensor.NewExec()
-	values := make([]float32, 2048*256)
-	rng := rand.New(rand.NewPCG(5, 6))
-	for i := range values {
-		values[i] = float32(rng.NormFloat64())
-	}
-	q := operandOf(ex, values, 256, tensor.BF16, mx.E4M3, mx.RCEIL)
-	cols := mx.New(ex, mx.E4M3, mx.AlongCols, 2048, 256)
-	b.Run("quantize", func(b *testing.B) {
-		b.SetBytes(int64(len(values)))
-		for b.Loop() {
-			mx.QuantizeBoth(ex, q.Rows, cols, q.X, mx.RCEIL)
-		}
-	})
-	b.Run("measure", func(b *testing.B) {
-		b.SetBytes(int64(len(values)))
-		for b.Loop() {
-			observe.Measure(ex, q)
-		}
-	})
-}
-
 // TestMeasureTransformed: codes of a transformed matrix are as near to it as those of a matrix of
 // normal numbers without the transform.
 func TestMeasureTransformed(t *testing.T) {

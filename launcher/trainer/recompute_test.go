@@ -2,14 +2,11 @@ package trainer
 
 import (
 	"reflect"
-	"slices"
 	"testing"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
-	"spmoe/tensor/profile"
 )
 
 // A run has one result and one record, whatever the backward pass makes anew: with steps that are
@@ -52,31 +49,5 @@ func TestRecompute(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// The more is recomputed, the less memory a rank is expected to need, and the time that it takes
-// has a name.
-func TestRecomputeIsSeen(t *testing.T) {
-	t.Parallel()
-	var heaps []int64
-	for _, recompute := range []string{"none", "selective", "full"} {
-		cfg := tiny(t, func(c *config.Config) { c.Recompute, c.Model.Layers = recompute, 8 })
-		r := &reports{}
-		job, err := Prepare(cfg, 2, "", r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		heaps, job.Profile = append(heaps, job.Heap()), true
-		if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
-			t.Fatal(err)
-		}
-		named := slices.ContainsFunc(r.prof[0].Families, func(f events.FamilyTime) bool { return f.Name == profile.Recompute.String() })
-		if named != (recompute != "none") {
-			t.Errorf("%s: the profile is %+v", recompute, r.prof[0].Families)
-		}
-	}
-	if heaps[0] <= heaps[1] || heaps[1] <= heaps[2] {
-		t.Errorf("the ranks' heaps are %v", heaps)
 	}
 }

@@ -4,44 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"spmoe/collective"
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
-	"spmoe/tensor"
 )
-
-// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The
-// machine's peak is not measured.
-func onRanks(t *testing.T, cfg config.Config, n int, resume string, body func(r *rank) error) *reports {
-	t.Helper()
-	report := &reports{}
-	job, err := Prepare(cfg, n, resume, report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer job.Close()
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
-		ex := tensor.NewExec()
-		defer ex.Close()
-		r, err := newRank(job, c, ex, 1)
-		if err != nil {
-			return err
-		}
-		return body(r)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return report
-}
 
 func run(r *rank) error { return r.run(context.Background()) }
 
@@ -93,50 +61,6 @@ func TestResumeAtEveryStep(t *testing.T) {
 			}
 		}
 		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)
-	}
-}
-
-// What N ranks save, M ranks load and save again, byte for byte, and go on with.
-func TestAnyNumberOfRanks(t *testing.T) {
-	t.Parallel()
-	for saved, counts := range map[int][]int{1: {4}, 4: {1, 2}, 2: {8}} {
-		cfg := tiny(t, func(c *config.Config) { c.Steps, c.Model.Experts, c.Model.BiasSpeed, c.Precision = 3, 8, 0.01, "fp32" })
-		onRanks(t, cfg, saved, "", run)
-		longer := cfg
-		longer.Steps, longer.Out = 5, filepath.Join(t.TempDir(), "run")
-		want := onRanks(t, longer, saved, cfg.Out, run)
-		for _, loaded := range counts {
-			name := fmt.Sprintf("%d to %d ranks", saved, loaded)
-			copied := cfg
-			copied.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.checkpoints.SaveLast(context.Background()) })
-			sameState(t, name, copied, cfg, 3)
-			longer.Out = filepath.Join(t.TempDir(), "run")
-			for i, s := range onRanks(t, longer, loaded, cfg.Out, run).steps {
-				if w := want.steps[i]; s.Step != w.Step || !close32(s.Loss, w.Loss) {
-					t.Errorf("%s: step %d with loss %v, want step %d with %v", name, s.Step, s.Loss, w.Step, w.Loss)
-				}
-			}
-		}
-	}
-}
-
-// A job that is given a run goes on from the newest checkpoint that is whole, and raises an alarm
-// for the one that is not.
-func TestResumePastDamage(t *testing.T) {
-	t.Parallel()
-	cfg := tiny(t, func(c *config.Config) { c.SaveEvery, c.Keep = 1, 9 })
-	want := onRanks(t, cfg, 2, "", run)
-	if err := os.Remove(filepath.Join(cfg.Out, "step-00000004", "config.toml")); err != nil {
-		t.Fatal(err)
-	}
-	got := onRanks(t, cfg, 2, cfg.Out, run)
-	if len(got.alarms) != 1 || got.alarms[0].Step != 3 ||
-		!strings.Contains(got.alarms[0].Text, "config.toml is missing; it was set aside as step-00000004.bad; going on from step-00000003") {
-		t.Errorf("alarms %+v", got.alarms)
-	}
-	if len(got.steps) != 1 || got.steps[0].Loss != want.steps[3].Loss {
-		t.Errorf("steps %+v, want the last of %+v", got.steps, want.steps)
 	}
 }
 

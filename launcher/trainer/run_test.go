@@ -1,8 +1,6 @@
 package trainer
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -10,9 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/events"
 )
 
 // What is logged, evaluated and saved when.
@@ -209,59 +205,5 @@ func TestSampleContext(t *testing.T) {
 	}
 	if len(samples) != 3 {
 		t.Errorf("three prompts that end alike give %d samples", len(samples))
-	}
-}
-
-// An end of the context stops all ranks after the same step, whichever notices first.
-func TestInterrupt(t *testing.T) {
-	t.Parallel()
-	cfg := tiny(t, func(c *config.Config) { c.Steps = 50 })
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	r := &reports{onStep: func(s events.Step) {
-		if s.Step == 2 {
-			cancel()
-		}
-	}}
-	job, err := Prepare(cfg, 4, "", r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := job.Run(ctx, spmd.Goroutines{N: job.ranks}); !errors.Is(err, events.ErrInterrupted) {
-		t.Errorf("error %v, want %v", err, events.ErrInterrupted)
-	}
-	const stopping = "stopping 3" // at any time from the request on
-	got := strings.Join(slices.DeleteFunc(slices.Clone(r.events), func(e string) bool { return e == stopping }), ", ")
-	if got != "start 0, eval 0, step 1, step 2, step 3, saved 3, done 3" || !r.done[0].Interrupted || !slices.Contains(r.events, stopping) {
-		t.Errorf("events %s, interrupted %t", r.events, r.done[0].Interrupted)
-	}
-}
-
-// Tokens and gradients that travel quantized still train the model, and a capacity drops choices,
-// which every step counts.
-func TestExchangeOptions(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		change  func(*config.Config)
-		dropped bool
-	}{
-		"mxfp8 on the wire": {func(c *config.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, false},
-		"mxfp8 throughout":  {func(c *config.Config) { c.EPDispatch, c.EPCombine, c.Precision = "mxfp8", "mxfp8", "mxfp8" }, false},
-		"capacity":          {func(c *config.Config) { c.EPCapacity = 0.75 }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			change := c.change
-			cfg := tiny(t, func(c *config.Config) { c.Steps = 30; change(c) })
-			got := train(t, cfg, 2, "")
-			first, last := got.evals[0].Loss, got.evals[len(got.evals)-1].Loss
-			if !(last < 0.7*first) {
-				t.Errorf("the loss went from %.3f to %.3f", first, last)
-			}
-			for _, s := range got.steps {
-				if dropped := s.Dropped > 0; dropped != c.dropped || s.Skipped {
-					t.Errorf("step %d dropped %d choices; skipped: %v", s.Step, s.Dropped, s.Skipped)
-				}
-			}
-		})
 	}
 }

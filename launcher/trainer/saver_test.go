@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,7 +22,6 @@ import (
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/trainer/events"
-	"spmoe/launcher/trainer/save"
 )
 
 // Saves that go on during training hold what saves that stop it do, byte for byte, and all of them
@@ -56,62 +56,89 @@ func TestAsynchronousSaves(t *testing.T) {
 	}
 }
 
-// broken is a disk on which operations on some paths fail.
-type broken struct {
+// faultyDisk is a disk whose operations fail if fail says so. Unless room is nil, it returns the
+// free bytes, and writes are made one at a time.
+type faultyDisk struct {
 	checkpoint.Disk
-	operation, path string
-	err             error         // returned, or a panic if it is nil
-	left            *atomic.Int32 // failures before the disk is repaired; nil: it stays broken
+	fail   func(operation, path string) error
+	room   func() int64
+	writes *sync.Mutex
 }
 
-func (b broken) fail(operation, path string) error {
-	if operation != b.operation || !strings.Contains(path, b.path) || b.left != nil && b.left.Add(-1) < 0 {
-		return nil
-	}
-	if b.err == nil {
-		panic("a broken disk")
-	}
-	return &fs.PathError{Op: operation, Path: path, Err: b.err}
-}
-
-func (b broken) Create(path string) (checkpoint.Output, error) {
-	if err := b.fail("create", path); err != nil {
+func (d faultyDisk) Create(path string) (checkpoint.Output, error) {
+	if err := d.fail("create", path); err != nil {
 		return nil, err
 	}
-	out, err := b.Disk.Create(path)
-	return brokenOutput{out, b, path}, err
+	out, err := d.Disk.Create(path)
+	return faultyOutput{out, d, path}, err
 }
 
-func (b broken) Mkdir(path string) error {
-	return errors.Join(b.fail("mkdir", path), b.Disk.Mkdir(path))
+func (d faultyDisk) Mkdir(path string) error {
+	return errors.Join(d.fail("mkdir", path), d.Disk.Mkdir(path))
 }
 
-func (b broken) Rename(from, to string) error {
-	if err := b.fail("rename", from); err != nil {
+func (d faultyDisk) Rename(from, to string) error {
+	if err := d.fail("rename", from); err != nil {
 		return err
 	}
-	return b.Disk.Rename(from, to)
+	return d.Disk.Rename(from, to)
 }
 
-func (b broken) SyncDir(path string) error {
-	return errors.Join(b.fail("syncdir", path), b.Disk.SyncDir(path))
+func (d faultyDisk) Remove(path string) error {
+	if err := d.fail("remove", path); err != nil {
+		return err
+	}
+	return d.Disk.Remove(path)
 }
 
-type brokenOutput struct {
+func (d faultyDisk) SyncDir(path string) error {
+	return errors.Join(d.fail("syncdir", path), d.Disk.SyncDir(path))
+}
+
+type faultyOutput struct {
 	checkpoint.Output
-	disk broken
+	disk faultyDisk
 	path string
 }
 
-func (o brokenOutput) Write(p []byte) (int, error) {
-	if err := o.disk.fail("write", o.path); err != nil {
-		n, _ := o.Output.Write(p[:len(p)/2])
-		return n, err
+// Write writes half of what it fails to write.
+func (o faultyOutput) Write(p []byte) (int, error) {
+	err, n := o.disk.fail("write", o.path), len(p)
+	if err != nil {
+		n /= 2
 	}
-	return o.Output.Write(p)
+	if o.disk.room != nil {
+		o.disk.writes.Lock()
+		defer o.disk.writes.Unlock()
+		if free := int(max(o.disk.room(), 0)); err == nil && n > free {
+			n, err = free, syscall.ENOSPC
+		}
+	}
+	n, wrote := o.Output.Write(p[:n])
+	return n, errors.Join(err, wrote)
 }
 
-func (o brokenOutput) Sync() error { return errors.Join(o.disk.fail("sync", o.path), o.Output.Sync()) }
+func (o faultyOutput) Sync() error {
+	return errors.Join(o.disk.fail("sync", o.path), o.Output.Sync())
+}
+
+// failing returns a disk on which an operation on some paths fails a number of times. Without an
+// error it panics.
+func failing(times int32, operation, path string, err error) faultyDisk {
+	var failed atomic.Int32
+	return faultyDisk{fail: func(does, where string) error {
+		switch {
+		case does != operation || !strings.Contains(where, path) || failed.Add(1) > times:
+			return nil
+		case err == nil:
+			panic("a broken disk")
+		}
+		return &fs.PathError{Op: does, Path: where, Err: err}
+	}}
+}
+
+// always is a number of failures after which no disk is repaired here.
+const always = math.MaxInt32
 
 // on runs cfg on n ranks with checkpoints on that disk.
 func on(t *testing.T, disk checkpoint.Files, cfg config.Config, n int) (*reports, error) {
@@ -156,7 +183,7 @@ func TestFailingSave(t *testing.T) {
 		t.Run(c.operation+" "+strings.TrimPrefix(c.path, step), func(t *testing.T) {
 			cfg := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.Keep = 8, 2, 99 })
 			cfg.SaveAsync = c.async
-			got, err := on(t, broken{operation: c.operation, path: c.path, err: c.err}, cfg, 2)
+			got, err := on(t, failing(always, c.operation, c.path, c.err), cfg, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,34 +208,13 @@ func TestFailingSave(t *testing.T) {
 	}
 }
 
-// A run whose last save fails has failed, and says why. What was saved before can be resumed.
-func TestFailingLastSave(t *testing.T) {
-	t.Parallel()
-	cfg := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.SaveRetry = 5, 2, 0 })
-	got, err := on(t, broken{operation: "write", path: "step-00000005.tmp/rank-00001", err: syscall.ENOSPC}, cfg, 2)
-	for _, want := range []string{"checkpoint of step 5", "the last of this run", "rank-00001", "no space left on device"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-	if unsaved := (*save.UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 5 {
-		t.Errorf("error %v", err)
-	}
-	if len(got.steps) != 5 || len(got.done) != 0 || len(got.alarms) != 0 {
-		t.Errorf("%d steps made, the end is reported %d times", len(got.steps), len(got.done))
-	}
-	if again := train(t, cfg, 2, cfg.Out); again.start.From != 4 || len(again.saved) != 1 || len(again.done) != 1 {
-		t.Errorf("resumed from step %d: %v", again.start.From, again.events)
-	}
-}
-
 // When a rank cannot go on while all are saving, nobody hangs, and the next run clears away what is
 // left.
 func TestRankFailsWhileSaving(t *testing.T) {
 	t.Parallel()
 	for _, rank := range []string{"rank-00000", "rank-00001", "rank-00003"} {
 		cfg := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery = 500, 3 })
-		_, err := on(t, broken{operation: "create", path: "step-00000006.tmp/" + rank}, cfg, 4)
+		_, err := on(t, failing(always, "create", "step-00000006.tmp/"+rank, nil), cfg, 4)
 		if err == nil || !strings.Contains(err.Error(), "checkpoint of step 6") || !strings.Contains(err.Error(), "a broken disk") {
 			t.Errorf("%s: error %v", rank, err)
 		}

@@ -3,12 +3,12 @@ package trainer
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/weights"
 )
@@ -34,72 +34,32 @@ func TestInitFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, from := range []string{source.Out, filepath.Join(source.Out, "step-00000003"), exported} {
-		var first outcome
-		for _, ranks := range []int{1, 2, 4} {
+		run := func() config.Config {
 			cfg := source
-			cfg.Seed, cfg.InitFrom = 77, from
-			what := fmt.Sprintf("from %s on %d ranks", from, ranks)
-			started := cfg
-			started.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, started, ranks, "", func(r *rank) error { return r.checkpoints.SaveLast(context.Background()) })
-			if p, got := savedProgress(t, started, 0); p.Step != 0 {
-				t.Errorf("%s: step %d", what, p.Step)
-			} else {
-				for name, w := range want {
-					if strings.HasPrefix(name, weights.MasterPrefix) || strings.HasPrefix(name, weights.BiasPrefix) {
-						if !slices.Equal(got[name], w) {
-							t.Errorf("%s: %s differs", what, name)
-						}
-					} else if slices.ContainsFunc(got[name], func(x float32) bool { return x != 0 }) {
-						t.Errorf("%s: %s is not zero", what, name)
-					}
+			cfg.Seed, cfg.InitFrom, cfg.Out = 77, from, filepath.Join(t.TempDir(), "run")
+			return cfg
+		}
+		started := run()
+		onRanks(t, started, 2, "", func(r *rank) error { return r.checkpoints.SaveLast(context.Background()) })
+		_, got := savedProgress(t, started, 0)
+		for name, w := range want {
+			if strings.HasPrefix(name, weights.MasterPrefix) || strings.HasPrefix(name, weights.BiasPrefix) {
+				if !slices.Equal(got[name], w) {
+					t.Errorf("from %s: %s differs", from, name)
 				}
-			}
-			o := outcomeOf(t, cfg, ranks)
-			if o.evals[0] != last {
-				t.Errorf("%s: the first loss is %v, the source ended with %v", what, o.evals[0], last)
-			}
-			if ranks == 1 {
-				first = o
-			} else {
-				o.equals(t, what, first)
+			} else if slices.ContainsFunc(got[name], func(x float32) bool { return x != 0 }) {
+				t.Errorf("from %s: %s is not zero", from, name)
 			}
 		}
-	}
-}
-
-// A run that has a checkpoint does not look at where it started from.
-func TestInitFromGone(t *testing.T) {
-	t.Parallel()
-	source := tiny(t, nil)
-	train(t, source, 1, "")
-	cfg := source
-	cfg.InitFrom, cfg.Out = source.Out, filepath.Join(t.TempDir(), "run")
-	train(t, cfg, 2, "")
-	if err := os.RemoveAll(source.Out); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Steps += 2
-	if got := train(t, cfg, 2, cfg.Out); len(got.steps) != 2 {
-		t.Errorf("%d steps", len(got.steps))
-	}
-	cfg.Out = filepath.Join(t.TempDir(), "other")
-	if _, err := Prepare(cfg, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "init_from: ") ||
-		!strings.Contains(err.Error(), source.Out) {
-		t.Errorf("error %v", err)
+		if o, _ := sameBits(t, run, onOneHost(mesh.Default(2), mesh.Default(4))); o.evals[0] != last {
+			t.Errorf("from %s: the first loss is %v, the source ended with %v", from, o.evals[0], last)
+		}
 	}
 }
 
 // Ranks of hosts with different Go installations do not start: each would train on its own text.
 func TestDifferentBuiltinText(t *testing.T) {
-	own := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(own, "src"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	text := "package a\n\n" + strings.Repeat("// what people write about the code they write\n", 400)
-	if err := os.WriteFile(filepath.Join(own, "src", "a.go"), []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	own := goTree(t, "// what people write about the code they write\n")
 	cfg := tiny(t, nil)
 	cfg.Data = nil
 	var jobs [3]*Job
@@ -116,25 +76,12 @@ func TestDifferentBuiltinText(t *testing.T) {
 	}
 	err := agreeOnHosts([2]*Job{jobs[0], jobs[1]})
 	for _, want := range []string{
-		fmt.Sprintf("the text is the Go sources in %s (unknown version, named by GOROOT) (SHA-256 ", filepath.Join(own, "src")), ") on rank 0 on host a, but built-in, spmoe's own sources",
+		fmt.Sprintf("the text is the Go sources in %s (go1.99, named by GOROOT) (SHA-256 ", filepath.Join(own, "src")), ") on rank 0 on host a, but built-in, spmoe's own sources",
 		") on rank 1 on host b: install the same Go on all hosts, or give the same --data",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
-	}
-	// Both have their own text: Go has nothing to do with it.
-	var given [2]*Job
-	for i := range given {
-		cfg.Data = []string{shortRows(t, uint64(i))}
-		cfg.DataField = "body"
-		if given[i], err = Prepare(cfg, 2, "", &reports{}); err != nil {
-			t.Fatal(err)
-		}
-		defer given[i].Close()
-	}
-	if err := agreeOnHosts(given); err == nil || strings.Contains(err.Error(), "install") || !strings.Contains(err.Error(), "give all ranks --data and data_field with the same text") {
-		t.Errorf("error %v", err)
 	}
 	if got := jobs[1].corpus; !strings.HasPrefix(got.Builtin, "built-in") || got.Train < 4<<20 {
 		t.Errorf("without Go, the text is %+v", got)

@@ -64,16 +64,3 @@ func TestCompareStates(t *testing.T) {
 		})
 	}
 }
-
-func TestLayerOf(t *testing.T) {
-	for parameter, want := range map[string]string{
-		"model.layers.12.mlp.experts.3.up_proj.weight": "layer 12",
-		"model.embed_tokens.weight":                    "embed_tokens",
-		"model.norm.weight":                            "norm",
-		"lm_head.weight":                               "lm_head",
-	} {
-		if got := save.LayerOf(parameter); got != want {
-			t.Errorf("%s: %s, want %s", parameter, got, want)
-		}
-	}
-}

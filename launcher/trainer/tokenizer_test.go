@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -82,44 +81,6 @@ func TestBitsPerByte(t *testing.T) {
 	}
 	if first, last := (events.LossChange{First: math.Ln2, Last: 2 * math.Ln2}).BitsPerByte(); first != 1 || last != 2 {
 		t.Errorf("%g and %g bits a byte, want 1 and 2", first, last)
-	}
-}
-
-// A run goes on with its own copy of the tokenizer, byte for byte the same as without an
-// interruption, when the file that it was given is another or gone.
-func TestTokenizerIsKept(t *testing.T) {
-	t.Parallel()
-	cfg, size := withTokenizer(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.SampleTokens = 4, 2, 8 })
-	given, err := os.ReadFile(cfg.Tokenizer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := train(t, cfg, 2, "")
-	for _, folder := range []string{cfg.Out, filepath.Join(cfg.Out, "step-00000002"), filepath.Join(cfg.Out, "step-00000004")} {
-		if kept, err := os.ReadFile(filepath.Join(folder, datasets.TokenizerFile)); err != nil || !bytes.Equal(kept, given) {
-			t.Errorf("%s keeps %d bytes of %d, %v", folder, len(kept), len(given), err)
-		}
-	}
-	if err := os.Remove(cfg.Tokenizer); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(filepath.Join(cfg.Out, "step-00000004")); err != nil {
-		t.Fatal(err)
-	}
-	got := train(t, cfg, 2, filepath.Join(cfg.Out, "step-00000002"))
-	if g, w := got.steps[len(got.steps)-1], want.steps[3]; g.Loss != w.Loss || got.done[0].Sample != want.done[0].Sample {
-		t.Errorf("resumed: loss %v and sample %q, want %v and %q", g.Loss, got.done[0].Sample, w.Loss, want.done[0].Sample)
-	}
-	late, err := Rejoin(cfg, 2, nil, false, &reports{})
-	if err != nil || late.tokenizer.VocabSize() != size {
-		t.Fatalf("a rank that comes late has no tokenizer: %v", err)
-	}
-	if err := late.Close(); err != nil {
-		t.Error(err)
-	}
-	cfg.Out = t.TempDir()
-	if _, err := Prepare(cfg, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "own.json") {
-		t.Errorf("a new run without the file: %v", err)
 	}
 }
 
