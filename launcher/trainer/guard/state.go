@@ -26,7 +26,8 @@ type State struct {
 	State  *state.TrainState
 	Memory state.Memory
 
-	repairs int // of working weights, in the current step
+	repairs int        // of working weights, in the current step
+	words   tensor.Sum // of the memory that sum reads
 }
 
 // maxRepairs bounds the repairs of working weights within a step.
@@ -34,9 +35,9 @@ const maxRepairs = 3
 
 func (g *State) sum(x tensor.Tensor) uint32 {
 	defer g.Ex.Enter(g.Ex.Enter(profile.Guards))
-	var sum tensor.Sum
-	tensor.Words(g.Ex, &sum, x)
-	return sum.Load()
+	g.words.Store(0)
+	tensor.Words(g.Ex, &g.words, x)
+	return g.words.Load()
 }
 
 // take takes the checksums of memory as it is.
