@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -169,23 +168,6 @@ func shardsAt(t *testing.T, run string, step int) (all []byte) {
 		all = append(all, part...)
 	}
 	return all
-}
-
-// outcomes is what the record of a run that has ended says of its steps, times aside.
-func outcomes(t *testing.T, run string) []byte {
-	t.Helper()
-	log, err := record.Read(run)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if log.Times == nil || log.Done == nil {
-		t.Fatalf("the record of %s has not ended", run)
-	}
-	text, err := json.Marshal(log.Timeless())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
 }
 
 // However a job of processes ends, its launcher says why and takes its ranks along. None of them

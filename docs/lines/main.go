@@ -30,7 +30,7 @@ const (
 	file         = ".ci/lines"
 	header       = "# folder    L   tests assembly  tokens: go run ./docs/lines checks it, and -write lowers it\n"
 	other        = "other"
-	mostOther    = 5200
+	mostOther    = 6100
 	mostTokens   = 6.9  // per line of L
 	leastRemarks = 0.11 // lines of comments per line of L
 	mostLines    = 450  // of a file

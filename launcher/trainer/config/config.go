@@ -381,13 +381,6 @@ type Guard struct {
 	Replay int     `toml:"replay" range:"0.."      help:"compute the gradients of every Nth step twice; a difference ends the run or the process of a rank; 0: never"`
 }
 
-func (g Guard) validate() error {
-	if !(g.Spike == 0 || g.Spike > 1) || math.IsInf(g.Spike, 0) {
-		return fmt.Errorf("guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", g.Spike)
-	}
-	return nil
-}
-
 // UnclippedSpike is the norm that a spike exceeds where gradients are not clipped: the default of
 // optimizer.clip_norm.
 const UnclippedSpike = 1
