@@ -21,7 +21,6 @@ import (
 	"spmoe/collective/heap/heaptest"
 	"spmoe/internal/fault"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/record"
 	"spmoe/launcher/report/page"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
