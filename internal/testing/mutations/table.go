@@ -266,7 +266,7 @@ var Table = []Mutation{
 		Name: "context-mask", Text: "a token of a shared sequence attends to its own part only",
 		File: "moe/attention.go", Old: `s.score(p, top)
 	if p.cp`,
-		New:  `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; s.score(p, top)
+		New: `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; s.score(p, top)
 	if p.cp`,
 		Args: contexts, Axis: shares, Tensor: anyWeight,
 	},
