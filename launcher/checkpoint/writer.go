@@ -38,8 +38,10 @@ func NewWriter(fs Files, dir string, step int64, ranks int) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		if err := fs.Mkdir(dir); err != nil { // not os's: the folder of a run may have been moved
+			return nil, err
+		}
 	}
 	if err := sweep(fs, dir, tempSuffix); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 )
 
 func TestSaveAndLoad(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "runs", "first")
+	dir := filepath.Join(t.TempDir(), "first")
 	path := save(t, dir, 300, 2)
 	want := []string{"config.toml", "manifest.json", "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors"}
 	if got := names(t, path); !slices.Equal(got, want) {

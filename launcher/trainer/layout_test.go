@@ -101,7 +101,7 @@ func resumesAnywhere(t *testing.T, run func() config.Config, places []placed) {
 	t.Helper()
 	whole := run()
 	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
-	last := func(o outcome) []float64 { return o.evals[len(o.evals)-2:] }
+	last := func(o outcome) []float64 { return o.evals[len(o.evals)-1:] }
 	want.steps, want.evals = want.steps[1:], last(want)
 	for i, from := range places {
 		saved := from.configure(run())
