@@ -160,12 +160,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "zero-shift", Text: "a ZeRO slice is updated with gradients that begin one element early",
-		File: "moe/optim/optimizer.go", Old: `Grad: grad.Slice(lo, hi)`, New: `Grad: s.group.Grad.Slice(max(s.lo-1, 0)+lo, max(s.lo-1, 0)+hi)`,
+		File: "moe/optim/optimizer.go", Old: `Grad: grad.Slice(lo, hi)`, New: `Grad: s.group.Grad.Slice(max(s.lo-1, 0)+lo, max(s.lo-1, 0)+hi+0*grad.Len())`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "wrong-slice", Text: "a ZeRO slice is updated with the gradients of another slice",
-		File: "moe/optim/optimizer.go", Old: `Grad: grad.Slice(lo, hi)`, New: `Grad: s.group.Grad.Slice(s.group.Len()-s.hi+lo, s.group.Len()-s.hi+hi)`,
+		File: "moe/optim/optimizer.go", Old: `Grad: grad.Slice(lo, hi)`, New: `Grad: s.group.Grad.Slice(s.group.Len()-s.hi+lo, s.group.Len()-s.hi+hi+0*grad.Len())`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
