@@ -5,13 +5,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"spmoe/bench/exchange"
 	"spmoe/internal/testing/hosts"
 )
 
@@ -106,41 +104,5 @@ func (built programs) layoutBytes(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// What crosses the network is what must, and quicker than by the flat exchange. The kernel counts
-// the bytes too.
-func (built programs) bytes(t *testing.T) {
-	for _, mpi := range mpis {
-		t.Run(string(mpi), func(t *testing.T) {
-			program := built[mpi]
-			c := hosts.New(t, 2, hosts.Link{Rate: 1e9})
-			path := filepath.Join(t.TempDir(), "link.jsonl")
-			t.Log(ended(t, c.MPIRun(limited(t), mpi, 2, program, "bench", "link", "--quick", "--json", path)))
-			values, total := map[string]float64{}, 0.0
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for line := range strings.Lines(string(text)) {
-				var r exchange.Result
-				if err := json.Unmarshal([]byte(line), &r); err != nil {
-					t.Fatal(err)
-				}
-				if values[r.Name] = r.Value; r.Unit == "us" && r.Bytes > 0 {
-					total += float64(r.Bytes)
-				}
-			}
-			for _, name := range []string{"hierarchical_dispatch", "hierarchical_dispatch_mxfp8", "hierarchical_combine"} {
-				if over := values[name+"_bytes_over_rows"]; over < 1 || over > 1.03 {
-					t.Errorf("%s sends %v times the rows that must cross, want at most 1.03", name, over)
-				}
-			}
-			// Every operation was run more than six times; each time its bytes crossed.
-			if counted := float64(c.Hosts[0].Sent() + c.Hosts[1].Sent()); counted < 6*total {
-				t.Errorf("the links have carried %v bytes, fewer than six times %v", counted, total)
-			}
-		})
 	}
 }

@@ -41,7 +41,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Uneven": built.uneven, "Layout bytes": built.layoutBytes, "Bytes": built.bytes,
+		"Agrees": built.agree, "Uneven": built.uneven, "Layout bytes": built.layoutBytes,
 		"Fewer hosts": built.fewer, "Host killed": built.kill, "Mistakes": built.mistakes, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
