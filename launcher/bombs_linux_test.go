@@ -139,7 +139,7 @@ func TestBombs(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, name)
 			others, _ := filepath.Glob(filepath.Join(goldenV3, map[string]string{"config.json": "model.safetensors", "model.safetensors": "config.json", "model.safetensors.index.json": "config.json"}[name]))
-			for _, file := range others { // of a folder that is good but for this file
+			for _, file := range others { // the other files of the folder are good
 				if text, err := os.ReadFile(file); err == nil && filepath.Base(file) != name {
 					write(t, filepath.Join(dir, filepath.Base(file)), string(text))
 				}

@@ -230,7 +230,7 @@ func evaluated(t *testing.T, args ...string) (r map[string]any) {
 // eval measures what the last evaluation of the run has measured, on any number of ranks, and keeps
 // documents apart if training did.
 func TestEval(t *testing.T) {
-	short := t.TempDir() // documents, of which several are in a window
+	short := t.TempDir() // a window holds several of its documents
 	for i := range 300 {
 		write(t, fmt.Sprintf("%s/%d", short, i), strings.Repeat(fmt.Sprintf("row %d. ", i), 3+i%3))
 	}

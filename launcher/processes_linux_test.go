@@ -257,8 +257,7 @@ func checkProcesses(t *testing.T, out string, launcher int, ranks []int) {
 	refuse(t, cli.ExitUsage, processRun(out, "--steps", "40"), out+" is in use by process "+strconv.Itoa(launcher))
 }
 
-// checkPages looks at the report and the trace of a run of which a rank was replaced: both have all
-// of it.
+// checkPages looks at the report and the trace of a run after a rank was replaced: both are whole.
 func checkPages(t *testing.T, out string) {
 	t.Helper()
 	report, err := os.ReadFile(filepath.Join(out, page.File))

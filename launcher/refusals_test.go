@@ -69,7 +69,7 @@ var runRefusals = []refusal{
 	{"train --precision fp8-block --set fp8.gradient=128x128 --set dp_replicate=2 -np 2 --ep 1", "rows of an expert, which replicas would divide"},
 }
 
-// dataRefusals are about data and tokenizers, of which TOKENIZER is one of 300 tokens.
+// dataRefusals are about data and tokenizers. TOKENIZER is a tokenizer of 300 tokens.
 var dataRefusals = []refusal{
 	{"data", "needs a subcommand ... tokenize"},
 	{"data tokenize rows.jsonl", "needs --out FILE"},

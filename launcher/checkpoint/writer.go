@@ -135,7 +135,7 @@ func (w *Writer) writeReceipt(rank int, data []byte) error {
 	})
 }
 
-// explain adds to an error which checkpoint could not be written, and what of it.
+// explain adds to an error the checkpoint that could not be written, and its part.
 func (w *Writer) explain(err *error, part string, args ...any) {
 	if *err != nil {
 		*err = fmt.Errorf("checkpoint of step %d%s: %w", w.step, fmt.Sprintf(part, args...), *err)

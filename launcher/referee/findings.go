@@ -98,7 +98,7 @@ func (j *judge) addGradient(all map[string]*Finding, line *ModuleLine, c *Compar
 		}
 	}
 	f := all[note]
-	for _, other := range all { // the same factor, but for rounding
+	for _, other := range all { // the same factor, within rounding
 		if c.Scaled && c.Note == "" && other.Factor != 0 && math.Abs(c.Factor/other.Factor-1) < sameFactor+c.Floor {
 			f = other
 		}

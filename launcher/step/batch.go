@@ -1,6 +1,6 @@
 package step
 
-// The batch, which of its tokens each rank has, and what of the step is missing.
+// The batch, the tokens of it that each rank has, and the parts of the step that are missing.
 
 import (
 	"fmt"
@@ -165,8 +165,8 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 	return b, nil
 }
 
-// Incomplete says what of the step is missing: ranks without a folder, and micro-batches without a
-// batch. Without them, gradients of weights cannot be judged.
+// Incomplete lists the missing parts of the step: ranks without a folder, and micro-batches without
+// a batch. Without them, gradients of weights cannot be judged.
 func (f *Folder) Incomplete() (missing []string) {
 	for micro, n := range f.tokens {
 		if n == 0 {

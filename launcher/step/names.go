@@ -87,7 +87,7 @@ func (f *Folder) canonical(class Class, name string, e entry) key {
 	if field := batchNames[name]; field != "" && class == Activations {
 		class = batchClass
 		if name == "target_ids" {
-			f.Form, f.Info.LabelsShifted, f.Info.Reduction = "golden folder", true, "mean"
+			f.Form, f.Info.LabelsShifted, f.Info.Reduction = "folder of reference outputs", true, "mean"
 		}
 		name = field
 	}

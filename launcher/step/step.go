@@ -46,7 +46,7 @@ const (
 // Folder is an opened folder. Its methods may be called concurrently.
 type Folder struct {
 	Path   string
-	Form   string // "step folder", "golden folder", …, for people
+	Form   string // "step folder", "rank folders", …, for people
 	Config []byte // config.json
 	Model  *reference.Config
 	Info   Info

@@ -169,6 +169,6 @@ func TestForms(t *testing.T) {
 	expect(t, "[4 8] [4 12 20 28 36 44 52 60] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.0.up_proj.weight")))
 	expect(t, "[8 4] [32 40 48 56 33 41 49 57] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.1.down_proj.weight")))
 	b, err := f.Batch(Repeat{})
-	expect(t, "true [1 2 3 4] golden folder <nil>", b.LabelsShifted, b.Labels, f.Form, err)
+	expect(t, "true [1 2 3 4] folder of reference outputs <nil>", b.LabelsShifted, b.Labels, f.Form, err)
 	expect(t, "[model.layers.1.mlp.gate.logits model.layers.1.mlp.input]", f.Names(Activations))
 }

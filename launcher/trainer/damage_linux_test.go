@@ -20,7 +20,7 @@ import (
 )
 
 // injury is what a rank process of a test does to its own memory: when the gradients of a step are
-// computed, it flips a bit of what of rank Rank: a vector of the optimizer's state, "bias",
+// computed, it flips a bit in memory of rank Rank: a vector of the optimizer's state, "bias",
 // "table", "weight" or "gradient". If Die, the process then ends.
 type injury struct {
 	Config     config.Config

@@ -7,8 +7,8 @@ import (
 	"spmoe/tensor"
 )
 
-// Memory lists what passes read of a rank and do not write, except working weights of which the
-// optimizer has the checksums.
+// Memory lists the memory of a rank that passes read and do not write. Working weights are not in
+// it if the optimizer has their checksums.
 type Memory struct {
 	Constants []optim.Summed // rotary tables, then Biases
 	Biases    []optim.Summed // of the selection, which the end of a step moves
