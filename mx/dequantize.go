@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"unsafe"
 
-	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
@@ -54,7 +53,7 @@ type decodeArgs struct {
 
 // decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
 func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
-	r, exact := newRowDecoder(ex, d.t), d.exact()
+	r := newRowDecoder(ex, d.t)
 	if ex.Dry() || d.dst.Cols == 0 {
 		return
 	}
@@ -69,10 +68,6 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			r.loadScales(at.block)
 		}
 		for i := at.first; i < at.last; i++ {
-			if exact {
-				r.decodeExact(bf16Row(d.dst, i), i)
-				continue
-			}
 			row := r.decode(i)
 			if d.by == allScales {
 				tensor.Scale(row, d.t.GroupScale(at.group), row)
@@ -80,15 +75,6 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			storeRow(d.dst, i, 0, row)
 		}
 	}
-}
-
-// exact says whether kernels decode straight to BF16, which holds every result exactly.
-func (d *decodeArgs) exact() bool {
-	f := d.t.Format
-	if d.dst.DType() != tensor.BF16 {
-		return false
-	}
-	return d.by == blockScales && f.isNVFP4() || f.isFP8() && (d.by == noScales || d.by == blockScales && f.fitsBF16())
 }
 
 // storeRow sets columns of row i of an FP32 or BF16 matrix, from col on. A row is too little work
@@ -107,10 +93,9 @@ func storeRow(dst tensor.Matrix, i, col int, row []float32) {
 // padded.
 type rowDecoder struct {
 	t      Tensor
-	stored storedRows // codes of t
 	kernel quant.Decoder
 	cols   int
-	run    int // columns that share a scale in scales: 1, nvfp4.Block or format.MXBlock
+	run    int // columns that share a scale in scales: 1 or format.MXBlock
 	scales []float32
 	values *[256]float32 // by code
 	row    []float32
@@ -129,12 +114,9 @@ func decoder(e *format.Element) quant.Decoder {
 func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 	_, width := t.BlockShape()
 	stride := ceilDiv(t.Cols(), padding) * padding
-	d := rowDecoder{t: t, stored: stored(t.Codes), kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
-	switch {
-	case width%format.MXBlock == 0:
+	d := rowDecoder{t: t, kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
+	if width%format.MXBlock == 0 {
 		d.run = format.MXBlock
-	case width == nvfp4.Block && t.Format.isNVFP4():
-		d.run = width
 	}
 	d.scales, d.codes = ex.New(tensor.FP32, stride).F32(), ex.New(tensor.UINT8, stride).U8()
 	cleared(ex, d.scales)
@@ -144,44 +126,10 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 	return d
 }
 
-// decodeExact sets out to row i by the kernels of the format.
-func (d *rowDecoder) decodeExact(out []uint16, i int) {
-	codes := d.stored.from(i, 0)
-	if d.cols%format.MXBlock == 0 {
-		d.decodeRuns(out, codes)
-		return
-	}
-	copy(d.codes, codes)
-	padded := words(d.padded)[:ceilDiv(d.cols, format.MXBlock)*format.MXBlock]
-	d.decodeRuns(padded, d.codes)
-	copy(out, padded)
-}
-
-// decodeRuns decodes codes whose number is a multiple of format.MXBlock.
-func (d *rowDecoder) decodeRuns(out []uint16, codes []uint8) {
-	if d.t.Format.Packed {
-		d.decodeNVFP4(out, codes)
-	} else {
-		d.decodeFP8(out, codes)
-	}
-}
-
 // loadScales reads the scales of a row of blocks.
 func (d *rowDecoder) loadScales(block int) {
 	_, width := d.t.BlockShape()
 	run, n := d.run, ceilDiv(d.cols, d.run)
-	if width == d.run && d.t.Format.Scale == ScaleE4M3 {
-		values := format.E4M3.Values()
-		for i, code := range stored(d.t.Scales).from(block, 0) {
-			d.scales[i] = values[code]
-		}
-		return
-	}
-	if d.t.Format.Scale.dtype() == tensor.FP32 {
-		blocks := d.t.Scales.Dim(1)
-		d.spread(d.t.Scales.F32()[block*blocks:][:blocks], width/run)
-		return
-	}
 	for b := range ceilDiv(d.cols, width) {
 		scale := d.t.Scale(block, b)
 		for i := b * width / run; i < min((b+1)*width/run, n); i++ {
@@ -190,22 +138,9 @@ func (d *rowDecoder) loadScales(block int) {
 	}
 }
 
-// spread sets scales to those of blocks of n runs.
-func (d *rowDecoder) spread(blocks []float32, n int) {
-	if n == 1 {
-		copy(d.scales, blocks)
-		return
-	}
-	for b, scale := range blocks {
-		for i := b * n; i < min((b+1)*n, len(d.scales)); i++ {
-			d.scales[i] = scale
-		}
-	}
-}
-
 // decode returns row i times its scales. The next call overwrites it.
 func (d *rowDecoder) decode(i int) []float32 {
-	if kernels >= quant.Lanes && d.run != nvfp4.Block {
+	if kernels >= quant.Lanes {
 		copy(d.codes, d.t.RowCodes(i, d.codes[:d.cols]))
 		if d.run == format.MXBlock {
 			quant.DecodeRows(d.padded.F32(), d.codes, d.scales, &d.kernel)

@@ -4,7 +4,6 @@ import (
 	"math"
 	"unsafe"
 
-	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
@@ -20,9 +19,6 @@ type panel struct {
 	most          int // columns of a panel: whole blocks
 	stride        int // elements between rows
 	run           int // columns that share a factor in factors: format.MXBlock or 1
-
-	nvfp4          bool       // quantizeNVFP4 may take it
-	stored, scales storedRows // of the quantized matrix, where scales are bytes
 
 	at          blockRow
 	encodeScale float32 // of its group
@@ -49,10 +45,6 @@ func (g quantizeArgs) newPanel(ex *tensor.Exec, cols int) panel {
 	p := panel{quantizeArgs: g, grid: elementGrid(g.t.Format.Element)}
 	p.height, p.width = g.t.BlockShape()
 	p.at.group = -1
-	p.stored = stored(g.t.Codes)
-	if p.nvfp4 = g.t.Format.isNVFP4(); p.nvfp4 {
-		p.scales = stored(g.t.Scales)
-	}
 	p.run = 1
 	if p.width%format.MXBlock == 0 {
 		p.run = format.MXBlock
@@ -66,7 +58,8 @@ func (g quantizeArgs) newPanel(ex *tensor.Exec, cols int) panel {
 	cleared(ex, p.factors)
 	p.codes = ex.New(tensor.UINT8, p.stride).U8()
 	if g.rounding == Stochastic {
-		p.draws = words(ex.New(tensor.UINT8, 2*ceilDiv(p.stride, nvfp4.DrawUnit)*nvfp4.DrawUnit))
+		b := ex.New(tensor.UINT8, 2*p.stride).Bytes()
+		p.draws = unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(b))), p.stride)
 	}
 	return p
 }
@@ -126,9 +119,6 @@ func (p *panel) blocks() int { return ceilDiv(p.cols, p.width) }
 
 // quantize quantizes the panel.
 func (p *panel) quantize() {
-	if p.quantizeNVFP4() {
-		return
-	}
 	p.findAmax()
 	p.setScales()
 	p.encode()

@@ -63,5 +63,7 @@ func quantizedBytes(c Cast, d Direction, x tensor.Tensor, ends []int32) [4][]byt
 	if q.Amax.Valid() {
 		amax = q.Amax.Bytes()
 	}
-	return [4][]byte{q.Codes.Bytes(), q.Scales.Bytes(), amax, decodedCopy(ex, dtype, q).Bytes()}
+	decoded := tensor.New(dtype, x.Dims()...)
+	dequantizeGeneral(ex, decoded.Mat(), q, blockScales)
+	return [4][]byte{q.Codes.Bytes(), q.Scales.Bytes(), amax, decoded.Bytes()}
 }

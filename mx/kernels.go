@@ -6,6 +6,5 @@ import (
 )
 
 // kernels says which kernels quantize. It is set once, and only tests change it. Tile kernels take
-// what tilesSupport accepts. Strip kernels take what stripsSupport accepts. Lane kernels take any
-// format.
+// what tilesSupport accepts, and lane kernels any format.
 var kernels = cpu.Choose("quantization", quant.Table)

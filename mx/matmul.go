@@ -19,7 +19,14 @@ func (s Sum) MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Forward), y.Rows, y.Cols, x.Cols(), nil).End()
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, y.Cols, x.Cols())
-	s.multiplier(x, w).matMul(ex, y, x, w)
+	m := s.multiplier(x, w)
+	if m == nil {
+		tensor.MatMulScaled(ex, y, x.Operand(), w.Operand())
+		return
+	}
+	p := newProduct(ex, m, x, w)
+	defer p.release()
+	p.multiply(p, y, p.rows(0, 0, y.Rows, 0), p.rows(1, 0, y.Cols, 0))
 }
 
 // Dgrad computes the gradient of the input: dx = dy·w.
@@ -29,7 +36,14 @@ func (s Sum) Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols(), nil).End()
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, dy.Cols(), dx.Cols)
-	s.multiplier(dy, w).dgrad(ex, dx, dy, w)
+	m := s.multiplier(dy, w)
+	if m == nil {
+		tensor.MatMulScaled(ex, dx, dy.Operand(), w.Operand())
+		return
+	}
+	p := newProduct(ex, m, dy, w)
+	defer p.release()
+	p.multiply(p, dx, p.rows(0, 0, dx.Rows, 0), p.cols(1, 0, w.Rows(), 0))
 }
 
 // Wgrad computes the gradient of the weight: dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
@@ -52,7 +66,26 @@ func (s Sum) WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, s
 	}
 	dy.check(AlongCols, dy.Rows(), dy.Cols())
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	s.multiplier(dy, x).wgrad(ex, dw, dy, x, first, span, accumulate)
+	m := s.multiplier(dy, x)
+	if m == nil {
+		wgradScaled(ex, dw, dy.Operand().RowSlice(first, first+dw.Rows), x.Operand(), span, accumulate)
+		return
+	}
+	p := newProduct(ex, m, dy, x)
+	defer p.release()
+	p.gradient(p, dw, p.cols(0, 0, dy.Rows(), 0).slice(first, first+dw.Rows), p.cols(1, 0, x.Rows(), 0), span, accumulate)
+}
+
+// wgradScaled computes dw = a·bᵀ, or adds it to dw, in formats of OCP MX.
+func wgradScaled(ex *tensor.Exec, dw tensor.Matrix, a, b tensor.Scaled, span int, accumulate bool) {
+	switch {
+	case span > 0:
+		tensor.MatMulScaledSpans(ex, dw, a, b, span, accumulate)
+	case accumulate:
+		tensor.MatMulScaledAdd(ex, dw, a, b)
+	default:
+		tensor.MatMulScaled(ex, dw, a, b)
+	}
 }
 
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g. A group is usually the rows of
@@ -65,7 +98,17 @@ func (s Sum) GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends [
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
-	s.multiplier(x, w).groupedMatMul(ex, y, x, w, ends)
+	m := s.multiplier(x, w)
+	if m == nil {
+		tensor.GroupedMatMulScaled(ex, y, x.Operand(), w.Operand(), ends)
+		return
+	}
+	p := newProduct(ex, m, x, w)
+	defer p.release()
+	for g := range ends {
+		lo, hi := group(ends, g)
+		p.multiply(p, y.RowSlice(lo, hi), p.rows(0, lo, hi, g), p.rows(1, g*y.Cols, (g+1)*y.Cols, g))
+	}
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
@@ -77,7 +120,18 @@ func (s Sum) GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends 
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
-	s.multiplier(dy, w).groupedDgrad(ex, dx, dy, w, ends)
+	m := s.multiplier(dy, w)
+	if m == nil {
+		tensor.GroupedDgradScaled(ex, dx, dy.Operand(), w.stored(), ends)
+		return
+	}
+	p := newProduct(ex, m, dy, w)
+	defer p.release()
+	n := dy.Cols()
+	for g := range ends {
+		lo, hi := group(ends, g)
+		p.multiply(p, dx.RowSlice(lo, hi), p.rows(0, lo, hi, g), p.cols(1, g*n, (g+1)*n, g))
+	}
 }
 
 // GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
@@ -91,7 +145,17 @@ func (s Sum) GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accum
 	}
 	dy.check(AlongCols, dy.Rows(), dw.Dim(1))
 	x.check(AlongCols, dy.Rows(), dw.Dim(2))
-	s.multiplier(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
+	m := s.multiplier(dy, x)
+	if m == nil {
+		tensor.GroupedWgradScaled(ex, dw, dy.stored(), x.stored(), dy.Ends, accumulate)
+		return
+	}
+	p := newProduct(ex, m, dy, x)
+	defer p.release()
+	for g := range dy.Ends {
+		lo, hi := group(dy.Ends, g)
+		p.gradient(p, dw.Index(g).Mat(), p.cols(0, lo, hi, g), p.cols(1, lo, hi, g), 0, accumulate)
+	}
 }
 
 // EqualGroups returns the ends of n groups of equal size, as in the weights of n experts.

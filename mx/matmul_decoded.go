@@ -3,8 +3,6 @@ package mx
 // Products of decoded copies of both operands: any format, any tier.
 
 import (
-	"math"
-
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
@@ -14,89 +12,21 @@ import (
 // the FP32 sums.
 type decoded struct{}
 
-func (decoded) supports(Format, Format) bool { return true }
-
 // continues excludes group scales, which multiply complete sums.
 func (decoded) continues(a, b Format) bool { return !a.hasGain() && !b.hasGain() }
 
-func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
-	p := decode(ex, x, w)
-	defer p.release()
-	sum := p.destination(y)
-	tensor.MatMulTimes(ex, sum, p.a.Mat(), p.b.Mat().T(), p.scale())
-	p.finish(y, sum)
-}
-
-func (decoded) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
-	p := decode(ex, dy, w)
-	defer p.release()
-	sum := p.destination(dx)
-	tensor.MatMulTimes(ex, sum, p.a.Mat(), p.b.Mat(), p.scale())
-	p.finish(dx, sum)
-}
-
-func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
-	p := decode(ex, dy, x)
-	defer p.release()
-	left := p.a.Mat().ColSlice(first, first+dw.Rows)
-	if span == 0 && accumulate && !dy.Format.hasGain() && !x.Format.hasGain() {
-		tensor.MatMulAdd(ex, dw, left.T(), p.b.Mat())
-		return
-	}
-	if span == 0 {
-		span = max(dy.Rows(), 1)
-	}
-	tensor.WgradTimes(ex, dw, left, p.b.Mat(), span, p.scale(), accumulate)
-}
-
-func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
-	p := decode(ex, x, w)
-	defer p.release()
-	sum := p.destination(y)
-	tensor.GroupedMatMulTimes(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, p.scales(len(ends)))
-	p.finish(y, sum)
-}
-
-func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
-	p := decode(ex, dy, w)
-	defer p.release()
-	sum := p.destination(dx)
-	tensor.GroupedDgradTimes(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, p.scales(len(ends)))
-	p.finish(dx, sum)
-}
-
-func (decoded) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
-	p := decode(ex, dy, x)
-	defer p.release()
-	tensor.GroupedWgradTimes(ex, dw, p.a.Mat(), p.b.Mat(), dy.Ends, p.scales(dw.Dim(0)), accumulate)
-}
-
-// decodedProduct is the state of one product.
-type decodedProduct struct {
-	ex       *tensor.Exec
-	mark     tensor.Mark
-	operands [2]Tensor
-	a, b     tensor.Tensor // decoded, in the layout of the operands
-	inBF16   bool          // a and b are BF16
-}
-
-// decode decodes two operands into scratch memory.
-func decode(ex *tensor.Exec, a, b Tensor) decodedProduct {
-	p := decodedProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}, inBF16: a.Format.fitsBF16() && b.Format.fitsBF16()}
+func (decoded) decode(ex *tensor.Exec, a, b Tensor) (x, y tensor.Matrix) {
 	dtype := tensor.FP32
-	if p.inBF16 {
+	if a.Format.fitsBF16() && b.Format.fitsBF16() {
 		dtype = tensor.BF16
 	}
-	p.a, p.b = decodedCopy(ex, dtype, a), decodedCopy(ex, dtype, b)
-	return p
+	return decodedCopy(ex, dtype, a), decodedCopy(ex, dtype, b)
 }
 
-func (p *decodedProduct) release() { p.ex.Release(p.mark) }
-
 // decodedCopy returns t without the group scales.
-func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Tensor {
-	c := ex.New(dtype, t.Rows(), t.Cols())
-	dequantizeGeneral(ex, c.Mat(), t, blockScales)
+func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Matrix {
+	c := ex.New(dtype, t.Rows(), t.Cols()).Mat()
+	dequantizeGeneral(ex, c, t, blockScales)
 	return c
 }
 
@@ -113,69 +43,25 @@ func (f Format) fitsBF16() bool {
 	return false
 }
 
-// groups returns b as the weights of n groups.
-func (p *decodedProduct) groups(n int) tensor.Tensor {
-	return p.b.Reshape(n, p.b.Dim(0)/max(n, 1), p.b.Dim(1))
-}
-
-// scaled says whether group scales multiply the sums.
-func (p *decodedProduct) scaled() bool {
-	return p.operands[0].hasGroupScale() || p.operands[1].hasGroupScale()
-}
-
-// scale returns the factor of the sums of operands in one group. It is 0 if there is none.
-func (p *decodedProduct) scale() float32 {
-	if !p.scaled() || p.ex.Dry() {
-		return 0
+// multiply rounds the sums of FP32 copies in scratch memory if c is BF16.
+func (decoded) multiply(p product, c tensor.Matrix, a, b part) {
+	sum := c
+	if c.DType() != a.DType() && a.DType() == tensor.FP32 {
+		sum = p.ex.New(tensor.FP32, c.Rows, c.Cols).Mat()
 	}
-	return factor(productScale(p.operands, 0))
-}
-
-// factor returns scale as products take it. A scale that is rounded to 0 becomes the smallest
-// number, because 0 stands for 1 there.
-func factor(scale float32) float32 { return max(scale, math.SmallestNonzeroFloat32) }
-
-// scales returns the factors of the sums of n groups. It is nil if there are none.
-func (p *decodedProduct) scales(n int) []float32 {
-	if !p.scaled() {
-		return nil
-	}
-	all := p.ex.New(tensor.FP32, n).F32()
-	if p.ex.Dry() {
-		return nil
-	}
-	for g := range all {
-		all[g] = factor(productScale(p.operands, g))
-	}
-	return all
-}
-
-// destination returns the matrix that receives the sums: y, or FP32 scratch memory if products of
-// FP32 operands are to be rounded to BF16.
-func (p *decodedProduct) destination(y tensor.Matrix) tensor.Matrix {
-	if y.DType() == tensor.FP32 || p.inBF16 {
-		return y
-	}
-	return p.ex.New(tensor.FP32, y.Rows, y.Cols).Mat()
-}
-
-// finish rounds the sums, unless they are y already.
-func (p *decodedProduct) finish(y, sum tensor.Matrix) {
-	if y != sum {
-		tensor.Convert(p.ex, y, sum)
+	tensor.MatMulTimes(p.ex, sum, a.Matrix, b.T(), p.alpha(a, b))
+	if sum != c {
+		tensor.Convert(p.ex, c, sum)
 	}
 }
 
-// productScale returns the product of the group scales of two operands. An operand of one group has
-// one scale for every g.
-func productScale(operands [2]Tensor, g int) float32 {
-	scale := float32(1)
-	for _, t := range operands {
-		if t.Ends == nil {
-			scale *= t.GroupScale(0)
-		} else {
-			scale *= t.GroupScale(g)
-		}
+func (d decoded) gradient(p product, c tensor.Matrix, a, b part, span int, accumulate bool) {
+	if span == 0 && accumulate && d.continues(a.t.Format, b.t.Format) {
+		tensor.MatMulAdd(p.ex, c, a.Matrix, b.T())
+		return
 	}
-	return scale
+	if span == 0 {
+		span = max(a.Cols, 1)
+	}
+	tensor.WgradTimes(p.ex, c, a.T(), b.T(), span, p.alpha(a, b), accumulate)
 }

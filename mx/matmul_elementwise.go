@@ -12,76 +12,22 @@ import (
 // elementwise adds the products of decoded elements as SumExact does.
 type elementwise struct{}
 
-func (elementwise) supports(Format, Format) bool  { return true }
 func (elementwise) continues(Format, Format) bool { return false }
 
-func (e elementwise) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
-	p := e.product(ex, x, w)
-	defer p.release()
-	p.multiply(y, p.a, p.b, p.scale(0), 0, false)
+func (elementwise) decode(ex *tensor.Exec, a, b Tensor) (x, y tensor.Matrix) {
+	return decodedCopy(ex, tensor.FP32, a), decodedCopy(ex, tensor.FP32, b)
 }
 
-func (e elementwise) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
-	p := e.product(ex, dy, w)
-	defer p.release()
-	p.multiply(dx, p.a, p.b.T(), p.scale(0), 0, false)
+func (e elementwise) multiply(p product, c tensor.Matrix, a, b part) {
+	e.gradient(p, c, a, b, 0, false)
 }
 
-func (e elementwise) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
-	p := e.product(ex, dy, x)
-	defer p.release()
-	p.multiply(dw, p.a.ColSlice(first, first+dw.Rows).T(), p.b.T(), p.scale(0), span, accumulate)
-}
-
-func (e elementwise) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
-	p := e.product(ex, x, w)
-	defer p.release()
-	for g := range ends {
-		lo, hi := group(ends, g)
-		p.multiply(y.RowSlice(lo, hi), p.a.RowSlice(lo, hi), p.b.RowSlice(g*y.Cols, (g+1)*y.Cols), p.scale(g), 0, false)
+func (elementwise) gradient(p product, c tensor.Matrix, a, b part, span int, accumulate bool) {
+	scale := float32(1)
+	if !p.ex.Dry() {
+		scale = groupScales(a, b)
 	}
-}
-
-func (e elementwise) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
-	p := e.product(ex, dy, w)
-	defer p.release()
-	n := p.a.Cols
-	for g := range ends {
-		lo, hi := group(ends, g)
-		p.multiply(dx.RowSlice(lo, hi), p.a.RowSlice(lo, hi), p.b.RowSlice(g*n, (g+1)*n).T(), p.scale(g), 0, false)
-	}
-}
-
-func (e elementwise) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
-	p := e.product(ex, dy, x)
-	defer p.release()
-	for g := range dy.Ends {
-		lo, hi := group(dy.Ends, g)
-		p.multiply(dw.Index(g).Mat(), p.a.RowSlice(lo, hi).T(), p.b.RowSlice(lo, hi).T(), p.scale(g), 0, accumulate)
-	}
-}
-
-// elementwiseProduct is the state of one product.
-type elementwiseProduct struct {
-	ex       *tensor.Exec
-	mark     tensor.Mark
-	operands [2]Tensor
-	a, b     tensor.Matrix // decoded without the group scales, FP32, in the layout of the operands
-}
-
-func (e elementwise) product(ex *tensor.Exec, a, b Tensor) *elementwiseProduct {
-	p := &elementwiseProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}}
-	p.a, p.b = decodedCopy(ex, tensor.FP32, a).Mat(), decodedCopy(ex, tensor.FP32, b).Mat()
-	return p
-}
-
-func (p *elementwiseProduct) release() { p.ex.Release(p.mark) }
-
-func (p *elementwiseProduct) scale(g int) float32 {
-	if p.ex.Dry() {
-		return 1
-	}
-	return productScale(p.operands, g)
+	multiplyExactly(p.ex, c, a.Matrix, b.Matrix, scale, span, accumulate)
 }
 
 // tile is the number of rows and of columns of c that are summed together.
@@ -95,14 +41,14 @@ type tileArgs struct {
 	accumulate bool
 }
 
-// multiply computes c = scale·a·bᵀ, or adds it to c. With a span, the sums of the spans are rounded
+// multiplyExactly computes c = scale·a·bᵀ, or adds it to c. With a span, the sums of the spans are rounded
 // and added as in tensor.Wgrad. A span of 0 covers all of K.
-func (p *elementwiseProduct) multiply(c, a, b tensor.Matrix, scale float32, span int, accumulate bool) {
+func multiplyExactly(ex *tensor.Exec, c, a, b tensor.Matrix, scale float32, span int, accumulate bool) {
 	if span == 0 {
 		span = max(a.Cols, 1)
 	}
 	args := tileArgs{c: c, a: a, b: b, scale: scale, span: span, accumulate: accumulate}
-	tensor.Parallel(p.ex, ceilDiv(c.Rows, tile), elementwiseOps*c.Rows*c.Cols*a.Cols, args, multiplyTiles)
+	tensor.Parallel(ex, ceilDiv(c.Rows, tile), elementwiseOps*c.Rows*c.Cols*a.Cols, args, multiplyTiles)
 }
 
 // elementwiseOps is the cost of a term, in operations of a matrix product.

@@ -1,37 +1,29 @@
 package mx
 
-// The choice of an implementation for a product.
+// The choice of an implementation for a product, and the parts of its operands.
 
 import (
 	"fmt"
+	"math"
 
 	"spmoe/tensor"
 )
 
-// A multiplier computes products of operands in some formats. The caller has checked the shapes.
-// The operands have the layout that the functions of the same names in matmul.go require.
+// A multiplier computes products of operands in some formats.
 type multiplier interface {
-	// supports says whether it multiplies operands in these formats.
-	supports(a, b Format) bool
-	// continues says whether groupedWgrad goes on with the sums in dw: see Sum.Continues.
+	// continues says whether a gradient goes on with the sums in dw: see Sum.Continues.
 	continues(a, b Format) bool
-
-	matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor)
-	dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor)
-	// wgrad computes the rows of the gradient from row first on. It sums the rows of dy and x in
-	// spans: see tensor.Wgrad. A span of 0 covers all rows.
-	wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool)
-
-	groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32)
-	groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
-	groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool)
+	// decode returns the elements of both operands as multiply takes them, in scratch memory.
+	decode(ex *tensor.Exec, a, b Tensor) (x, y tensor.Matrix)
+	// multiply computes c = a·bᵀ.
+	multiply(p product, c tensor.Matrix, a, b part)
+	// gradient computes the FP32 c = a·bᵀ, or adds it to c. It sums K in spans: see tensor.Wgrad. A
+	// span of 0 covers all of K.
+	gradient(p product, c tensor.Matrix, a, b part, span int, accumulate bool)
 }
 
-// multipliers lists the implementations that add in FP32, the fastest first. The last one takes
-// every format.
-var multipliers = []multiplier{blockScaled{}, promoted{}, decoded{}}
-
-// multiplier returns the first implementation for the formats of a and b.
+// multiplier returns the implementation for the formats of a and b. It is nil for those of OCP MX
+// in FP32, which the kernels of package tensor multiply.
 func (s Sum) multiplier(a, b Tensor) multiplier {
 	if !a.Format.TransformsLike(b.Format) {
 		panic(fmt.Sprintf("mx: a product of %v and %v: transform both operands alike or neither", a.Format, b.Format))
@@ -40,19 +32,17 @@ func (s Sum) multiplier(a, b Tensor) multiplier {
 }
 
 func (s Sum) multiplierOf(a, b Format) multiplier {
-	switch s {
-	case SumExact:
+	switch {
+	case s == SumExact:
 		return elementwise{}
-	case SumFP32:
-	default:
+	case s != SumFP32:
 		return cores{s}
+	case a.isMX() && b.isMX():
+		return nil
+	case a.promotes() && b.promotes() && a.Block[1] == b.Block[1] && (a.Scale == ScaleFP32 || b.Scale == ScaleFP32):
+		return promoted{}
 	}
-	for _, m := range multipliers {
-		if m.supports(a, b) {
-			return m
-		}
-	}
-	panic("mx: nothing multiplies " + a.Name + " and " + b.Name)
+	return decoded{}
 }
 
 // Continues reports whether GroupedWgrad, or MultiplyGroupsWgrad for zero Formats, goes on with the
@@ -63,43 +53,89 @@ func (s Sum) Continues(a, b Format) bool {
 	if !a.Quantizes() {
 		return s == SumFP32
 	}
-	return s.multiplierOf(a, b).continues(a, b)
+	m := s.multiplierOf(a, b)
+	return m == nil || m.continues(a, b)
 }
 
-// blockScaled multiplies the formats of OCP MX by the kernels of package tensor.
-type blockScaled struct{}
-
-func (blockScaled) supports(a, b Format) bool  { return a.isMX() && b.isMX() }
-func (blockScaled) continues(_, _ Format) bool { return true }
-
-func (blockScaled) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
-	tensor.MatMulScaled(ex, y, x.Operand(), w.Operand())
+// product is the state of one call.
+type product struct {
+	multiplier
+	ex       *tensor.Exec
+	mark     tensor.Mark
+	operands [2]Tensor
+	values   [2]tensor.Matrix // decoded, in the layout of the operands
 }
 
-func (blockScaled) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
-	tensor.MatMulScaled(ex, dx, dy.Operand(), w.Operand())
+func newProduct(ex *tensor.Exec, by multiplier, a, b Tensor) product {
+	p := product{multiplier: by, ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}}
+	p.values[0], p.values[1] = by.decode(ex, a, b)
+	return p
 }
 
-func (blockScaled) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
-	left := dy.Operand().RowSlice(first, first+dw.Rows)
-	switch {
-	case span > 0:
-		tensor.MatMulScaledSpans(ex, dw, left, x.Operand(), span, accumulate)
-	case accumulate:
-		tensor.MatMulScaledAdd(ex, dw, left, x.Operand())
-	default:
-		tensor.MatMulScaled(ex, dw, left, x.Operand())
+func (p *product) release() { p.ex.Release(p.mark) }
+
+// A part is the rows or columns of an operand that belong to one group: [n, K].
+type part struct {
+	tensor.Matrix
+	t     Tensor
+	first int // row of t with which the group begins, if t is not divided into groups and has blocks along rows
+	group int
+}
+
+// rows returns rows [lo, hi) of operand i, which are rows of group g, with blocks AlongRows.
+func (p *product) rows(i, lo, hi, g int) part {
+	return part{p.values[i].RowSlice(lo, hi), p.operands[i], lo, g}
+}
+
+// cols returns the columns of rows [lo, hi) of operand i, which are group g, with blocks AlongCols.
+func (p *product) cols(i, lo, hi, g int) part {
+	return part{p.values[i].RowSlice(lo, hi).T(), p.operands[i], 0, g}
+}
+
+// slice returns rows [lo, hi) of a part with blocks AlongCols.
+func (p part) slice(lo, hi int) part {
+	p.Matrix, p.first = p.RowSlice(lo, hi), lo
+	return p
+}
+
+// scales returns the matrix that has the scales of a part, and the row or column of it with which
+// the part begins.
+func (p part) scales() (t Tensor, first int) {
+	if p.t.Ends == nil {
+		return p.t, p.first
 	}
+	if p.t.Blocks == AlongRows {
+		p.first = 0
+	}
+	return p.t.Group(p.group), p.first
 }
 
-func (blockScaled) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
-	tensor.GroupedMatMulScaled(ex, y, x.Operand(), w.Operand(), ends)
+// scaleView returns the FP32 scales of a part by its rows.
+func (p part) scaleView() tensor.ScaleView {
+	t, first := p.scales()
+	v := tensor.ScaleView{Values: t.Scales.F32(), First: first, Rows: t.Format.Block[0], RowStride: t.Scales.Dim(1), RunStride: 1}
+	if t.Blocks == AlongCols {
+		v.RowStride, v.RunStride = 1, v.RowStride
+	}
+	return v
 }
 
-func (blockScaled) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
-	tensor.GroupedDgradScaled(ex, dx, dy.Operand(), w.stored(), ends)
+// alpha returns the product of the group scales of two parts as products take it: 0 if there are
+// none. A scale that is rounded to 0 becomes the smallest number.
+func (p *product) alpha(a, b part) float32 {
+	if p.ex.Dry() || !a.t.hasGroupScale() && !b.t.hasGroupScale() {
+		return 0
+	}
+	return max(groupScales(a, b), math.SmallestNonzeroFloat32)
 }
 
-func (blockScaled) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
-	tensor.GroupedWgradScaled(ex, dw, dy.stored(), x.stored(), dy.Ends, accumulate)
+// groupScales returns the product of the group scales of two parts.
+func groupScales(a, b part) float32 { return a.groupScale() * b.groupScale() }
+
+// groupScale is the scale of a part's group. An operand of one group has one scale for all.
+func (p part) groupScale() float32 {
+	if p.t.Ends == nil {
+		return p.t.GroupScale(0)
+	}
+	return p.t.GroupScale(p.group)
 }

@@ -84,9 +84,9 @@ func (s Sum) MultiplyGroupsWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x tensor
 // plain computes c = a·bᵀ for BF16 operands by a sum other than SumFP32.
 func (s Sum) plain(ex *tensor.Exec, c, a, b tensor.Matrix, span int, accumulate bool) {
 	if s == SumExact {
-		p := elementwiseProduct{ex: ex, mark: ex.Mark()}
-		defer p.release()
-		p.multiply(c, widened(ex, a), widened(ex, b), 1, span, accumulate)
+		mark := ex.Mark()
+		defer ex.Release(mark)
+		multiplyExactly(ex, c, widened(ex, a), widened(ex, b), 1, span, accumulate)
 		return
 	}
 	s.onCores(ex, c, a, b, tensor.CoreSum{Span: span, Accumulate: accumulate})

@@ -197,12 +197,9 @@ func (q *quantizer) blockRows(rows int) int {
 func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	switch {
-	case kernels == quant.Tiles && tilesSupport(q.element):
+	if kernels == quant.Tiles && tilesSupport(q.element, q.x.DType()) {
 		q.quantizeTiles(ex, at)
-	case kernels >= quant.Strips && stripsSupport(q.element, q.x.DType()):
-		q.quantizeStrips(ex, at)
-	default:
+	} else {
 		q.quantizeAny(ex, at)
 	}
 }

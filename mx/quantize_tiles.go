@@ -34,8 +34,10 @@ func (q *quantizer) quantizeTiles(ex *tensor.Exec, at region) {
 	}
 }
 
-// tilesSupport says whether the kernels support an element format.
-func tilesSupport(e *format.Element) bool { return e == format.E4M3 || e == format.E5M2 }
+// tilesSupport says whether the kernels support an element format and the type of their input.
+func tilesSupport(e *format.Element, dtype tensor.DType) bool {
+	return dtype == tensor.BF16 && (e == format.E4M3 || e == format.E5M2)
+}
 
 func (q *quantizer) tileRule() quant.Rule {
 	e := q.element
@@ -66,8 +68,7 @@ func (q *quantizer) useStreaming(bytes, cols int) bool {
 type scratch struct {
 	work   quant.Work
 	rule   quant.Rule
-	padded [quant.Rows * quant.Cols]float32 // FP32, or the same number of BF16
-	narrow [quant.Rows * quant.Cols]tensor.BFloat16
+	padded [quant.Rows * quant.Cols]tensor.BFloat16
 	edge   struct {
 		rowCodes, colCodes [quant.Rows * quant.Cols]uint8
 		rowScales          [quant.Rows * quant.Cols / format.MXBlock]uint8
@@ -96,10 +97,12 @@ type output struct{ codes, scales unsafe.Pointer }
 // memory latency.
 const prefetchCols = 8 * quant.Cols
 
+// size is the bytes of an element of the input.
+const size = 2
+
 // setPointers finds the input and output of the region.
 func (t *tileQuantizer) setPointers() {
 	data, stride, _ := t.x.Memory()
-	size := t.x.DType().Size()
 	t.stride = stride * size
 	t.in = unsafe.Add(data, t.at.row*t.stride+t.at.col*size)
 	if q := &t.quantizer.rows; q.requested() {
@@ -115,7 +118,6 @@ func (t *tileQuantizer) setPointers() {
 // setInput sets the input of a tile. It is the matrix itself for a whole tile of BF16 and a copy
 // otherwise.
 func (t *tileQuantizer) setInput(col int) {
-	size := t.x.DType().Size()
 	in, stride := unsafe.Add(t.in, col*size), t.stride
 	ahead := unsafe.Add(in, t.prefetchOffset(col))
 	if cols := min(quant.Cols, t.at.cols-col); t.at.rows < quant.Rows || cols < quant.Cols {
@@ -123,11 +125,6 @@ func (t *tileQuantizer) setInput(col int) {
 		clear(padded)
 		copyRows(padded, quant.Cols*size, unsafe.Slice((*uint8)(in), (t.at.rows-1)*stride+cols*size), stride, t.at.rows, cols*size)
 		in, stride, ahead = pointerTo(padded), quant.Cols*size, pointerTo(padded)
-	}
-	if t.x.DType() == tensor.FP32 {
-		narrow := unsafe.Pointer(&t.narrow)
-		quant.Narrow(narrow, in, stride, ahead)
-		in, stride, ahead = narrow, 2*quant.Cols, narrow
 	}
 	t.tile.X, t.tile.Stride, t.tile.Ahead = in, stride, ahead
 }
@@ -140,7 +137,7 @@ func (t *tileQuantizer) prefetchOffset(col int) int {
 	if t.at.rows < quant.Rows || later+quant.Cols > t.x.Cols || t.at.row+(panels+1)*quant.Rows > t.x.Rows {
 		return 0
 	}
-	return panels*quant.Rows*t.stride + (later-now)*t.x.DType().Size()
+	return panels*quant.Rows*t.stride + (later-now)*size
 }
 
 // quantizeOdd quantizes a tile that the kernels reject.

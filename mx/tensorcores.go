@@ -64,75 +64,21 @@ func (s Sum) Model(a, b Format) bool {
 // cores multiplies as the GPU of a sum does.
 type cores struct{ sum Sum }
 
-func (c cores) supports(a, b Format) bool { return c.sum.Multiplies(a, b) == nil }
-func (cores) continues(_, _ Format) bool  { return false }
+func (cores) continues(_, _ Format) bool { return false }
 
-func (c cores) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
-	p := c.product(ex, x, w)
-	defer p.release()
-	p.multiply(y, p.rows(0, 0, y.Rows, 0), p.rows(1, 0, y.Cols, 0), 0, 0, false)
+func (cores) decode(ex *tensor.Exec, a, b Tensor) (x, y tensor.Matrix) {
+	return coreValues(ex, a), coreValues(ex, b)
 }
 
-func (c cores) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
-	p := c.product(ex, dy, w)
-	defer p.release()
-	p.multiply(dx, p.rows(0, 0, dx.Rows, 0), p.cols(1, 0, w.Rows(), 0), 0, 0, false)
-}
+func (c cores) multiply(p product, to tensor.Matrix, a, b part) { c.gradient(p, to, a, b, 0, false) }
 
-func (c cores) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
-	p := c.product(ex, dy, x)
-	defer p.release()
-	left := p.cols(0, 0, dy.Rows(), 0).RowSlice(first, first+dw.Rows)
-	p.multiply(dw, left, p.cols(1, 0, x.Rows(), 0), 0, span, accumulate)
-}
-
-func (c cores) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
-	p := c.product(ex, x, w)
-	defer p.release()
-	for g := range ends {
-		lo, hi := group(ends, g)
-		p.multiply(y.RowSlice(lo, hi), p.rows(0, lo, hi, g), p.rows(1, g*y.Cols, (g+1)*y.Cols, g), g, 0, false)
-	}
-}
-
-func (c cores) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
-	p := c.product(ex, dy, w)
-	defer p.release()
-	n := dy.Cols()
-	for g := range ends {
-		lo, hi := group(ends, g)
-		p.multiply(dx.RowSlice(lo, hi), p.rows(0, lo, hi, g), p.cols(1, g*n, (g+1)*n, g), g, 0, false)
-	}
-}
-
-func (c cores) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
-	p := c.product(ex, dy, x)
-	defer p.release()
-	for g := range dy.Ends {
-		lo, hi := group(dy.Ends, g)
-		p.multiply(dw.Index(g).Mat(), p.cols(0, lo, hi, g), p.cols(1, lo, hi, g), g, 0, accumulate)
-	}
-}
-
-// coreProduct is the state of one product.
-type coreProduct struct {
-	ex       *tensor.Exec
-	mark     tensor.Mark
-	plan     tensorcore.Plan
-	operands [2]Tensor
-	values   [2]tensor.Matrix // decoded, in the layout of the operands
-}
-
-func (c cores) product(ex *tensor.Exec, a, b Tensor) coreProduct {
-	p := coreProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}}
-	var err error
-	if p.plan, err = c.sum.Plan(a.Format, b.Format); err != nil {
+func (c cores) gradient(p product, to tensor.Matrix, a, b part, span int, accumulate bool) {
+	plan, err := c.sum.Plan(a.t.Format, b.t.Format)
+	if err != nil {
 		panic("mx: " + err.Error())
 	}
-	for i, t := range p.operands {
-		p.values[i] = coreValues(ex, t)
-	}
-	return p
+	sum := tensor.CoreSum{Plan: plan, Span: span, Accumulate: accumulate, Alpha: p.alpha(a, b)}
+	tensor.CoreMatMul(p.ex, to, a.onCores(), b.onCores(), sum)
 }
 
 // coreValues returns the elements of t as tensor cores get them: times block scales only if these
@@ -141,45 +87,21 @@ func coreValues(ex *tensor.Exec, t Tensor) tensor.Matrix {
 	if !t.Format.isMX() || t.Format.Element == format.E2M1 {
 		return elementsOf(ex, t)
 	}
-	return decodedCopy(ex, tensor.FP32, t).Mat()
+	return decodedCopy(ex, tensor.FP32, t)
 }
 
-func (p *coreProduct) release() { p.ex.Release(p.mark) }
-
-// multiply computes c = a·bᵀ for operands of group g.
-func (p *coreProduct) multiply(c tensor.Matrix, a, b tensor.CoreOperand, g, span int, accumulate bool) {
-	sum := tensor.CoreSum{Plan: p.plan, Span: span, Accumulate: accumulate}
-	if (p.operands[0].hasGroupScale() || p.operands[1].hasGroupScale()) && !p.ex.Dry() {
-		sum.Alpha = factor(productScale(p.operands, g))
-	}
-	tensor.CoreMatMul(p.ex, c, a, b, sum)
+// onCores returns a part as tensor cores take it.
+func (p part) onCores() tensor.CoreOperand {
+	return tensor.CoreOperand{Matrix: p.Matrix, Least: p.t.Format.MinExponent(), Scales: p.coreScales()}
 }
 
-// rows returns rows [lo, hi) of operand i, which are rows of group g, with blocks AlongRows.
-func (p *coreProduct) rows(i, lo, hi, g int) tensor.CoreOperand {
-	return p.operand(i, p.values[i].RowSlice(lo, hi), lo, g)
-}
-
-// cols returns the columns of rows [lo, hi) of operand i, which are group g, with blocks AlongCols.
-func (p *coreProduct) cols(i, lo, hi, g int) tensor.CoreOperand {
-	return p.operand(i, p.values[i].RowSlice(lo, hi).T(), 0, g)
-}
-
-func (p *coreProduct) operand(i int, values tensor.Matrix, row, g int) tensor.CoreOperand {
-	t := p.operands[i]
-	return tensor.CoreOperand{Matrix: values, Least: t.Format.MinExponent(), Scales: t.coreScales(row, g)}
-}
-
-// coreScales returns the scales of group g, which begins with the given row if t is not divided
-// into groups.
-func (t Tensor) coreScales(row, g int) tensorcore.BlockScales {
-	if t.Format.Scale == ScaleNone {
+// coreScales returns the scales of a part.
+func (p part) coreScales() tensorcore.BlockScales {
+	if p.t.Format.Scale == ScaleNone {
 		return tensorcore.BlockScales{}
 	}
-	if t.Ends != nil {
-		t, row = t.Group(g), 0
-	}
-	s := tensorcore.BlockScales{Type: tensorcore.ScaleE8M0, RowStride: t.Scales.Dim(1), RunStride: 1, Run: t.Format.Block[1], Rows: t.Format.Block[0], First: row}
+	t, first := p.scales()
+	s := tensorcore.BlockScales{Type: tensorcore.ScaleE8M0, RowStride: t.Scales.Dim(1), RunStride: 1, Run: t.Format.Block[1], Rows: t.Format.Block[0], First: first}
 	switch {
 	case t.Format.Scale == ScaleE4M3:
 		s.Type = tensorcore.ScaleE4M3
@@ -187,7 +109,7 @@ func (t Tensor) coreScales(row, g int) tensorcore.BlockScales {
 		s.Type = tensorcore.ScaleFP32
 	}
 	if t.Blocks == AlongCols {
-		s.First, s.RowStride, s.RunStride = 0, 1, s.RowStride
+		s.RowStride, s.RunStride = 1, s.RowStride
 	}
 	s.Data = unsafe.Pointer(unsafe.SliceData(t.Scales.Bytes()))
 	return s

@@ -53,15 +53,8 @@ func DecodeCols(dst []float32, codes []uint8, scales []float32, d *Decoder) {
 
 func data[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
-// Grid is a format and scale mode in the form that these kernels need.
+// Grid is a format in the form that these kernels need.
 type Grid struct {
-	// The scale byte of amax is the exponent field of bits(amax·reciprocal) + roundUp, less emax,
-	// at least 0. It is also 0 if the bits of the product do not exceed least.
-	reciprocal float32
-	roundUp    uint32
-	emax       int32
-	least      int32
-
 	largest  uint32 // bits of the format's largest value
 	smallest uint32 // bits of its smallest normal value
 	// step turns an exponent field into the power of two whose addition rounds to the format's
@@ -91,18 +84,6 @@ func NewGrid(mantissa, emin int, largest uint32, sign uint8) Grid {
 			g.sign[i], g.subtract[i] = 0xff, 0xff
 		}
 	}
-	return g
-}
-
-// Ceil makes the scale the smallest power of two that is at least amax·reciprocal.
-func (g Grid) Ceil(reciprocal float32) Grid {
-	g.reciprocal, g.roundUp, g.emax, g.least = reciprocal, 1<<23-1, 0, 1<<22
-	return g
-}
-
-// Floor makes the scale the exponent field of amax + roundUp, less emax.
-func (g Grid) Floor(roundUp uint32, emax int) Grid {
-	g.reciprocal, g.roundUp, g.emax, g.least = 1, roundUp, int32(emax), -1
 	return g
 }
 

@@ -1,15 +1,11 @@
-// Package quant holds the quantization kernels. There are three kinds. Table says which of them a
+// Package quant holds the quantization kernels. There are two kinds. Table says which of them a
 // tier may run.
 //
 // The tile kernels make MXFP8 in both directions at once from tiles of 32 by 64 BF16. They take two
 // steps. Scan reads a tile once and stores the scale of each block. It also stores the parts of
 // each element that do not depend on the scale: the code for an exponent bias of 0, the exponent
 // and the sign. Encode subtracts the scale from the exponent field of the code. A code that is not
-// subnormal is then complete. Vectors with subnormal codes take a slower path through tables. FP32
-// input goes through Narrow first.
-//
-// The strip kernels do the same with AVX2 for strips of 32 rows of BF16 (see Strip). They round
-// vectors with subnormal codes twice.
+// subnormal is then complete. Vectors with subnormal codes take a slower path through tables.
 //
 // The lane kernels carry out the definition in FP32, for any format (see Grid).
 package quant
@@ -23,17 +19,6 @@ const (
 	Rows = blockSize
 	Cols = 64
 )
-
-// Narrow sets the BF16 tile at dst to the FP32 tile at src, rounded to odd: truncated, with the
-// last bit set if any dropped bit was set. The rows of src are stride bytes apart. Those of dst
-// have no gaps. Narrow also prefetches the tile at ahead into the second-level cache. Its rows are
-// stride bytes apart too.
-//
-// A number rounded to odd can replace the FP32 without an effect on two operations: rounding to at
-// most 5 mantissa bits, and comparison with a number of at most 6.
-func Narrow(dst, src unsafe.Pointer, stride int, ahead unsafe.Pointer) {
-	narrowAVX512(dst, src, stride, ahead)
-}
 
 // Scan reads the tile at x and fills work. The rows of x are stride bytes apart. Scan reports
 // whether the tile is odd and cannot be encoded. An odd tile has a block with a NaN, an infinity or

@@ -16,11 +16,6 @@ func laneAmaxRows(out unsafe.Pointer, x unsafe.Pointer, n int)
 //go:noescape
 func laneAmaxCols(out unsafe.Pointer, x unsafe.Pointer, rows int, n int)
 
-// laneScales takes n groups of 8 blocks.
-//
-//go:noescape
-func laneScales(scales unsafe.Pointer, amax unsafe.Pointer, n int, grid *Grid) (odd bool)
-
 // laneEncodeRows takes n blocks.
 //
 //go:noescape
@@ -40,25 +35,3 @@ func laneDecodeRows(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Poin
 //
 //go:noescape
 func laneDecodeCols(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
-
-// scanStripAVX2 writes the largest magnitudes of n tiles as FP32: 32 of rows and 32 of columns per
-// tile. odd says that a block has a NaN or an infinity, or that its magnitudes are all below 2^-87
-// and not all zero.
-//
-//go:noescape
-func scanStripAVX2(amax unsafe.Pointer, x unsafe.Pointer, stride int, n int) (odd bool)
-
-// encodeStripRowsAVX2 writes a strip that has been scanned.
-//
-//go:noescape
-func encodeStripRowsAVX2(s *Strip)
-
-// encodeStripColsAVX2 writes a strip that has been scanned.
-//
-//go:noescape
-func encodeStripColsAVX2(s *Strip)
-
-// encodeStripBothAVX2 writes a strip that has been scanned.
-//
-//go:noescape
-func encodeStripBothAVX2(s *Strip)

@@ -12,11 +12,6 @@ const (
 	_ = uint(4864 - len(Work{}))
 )
 
-// narrowAVX512 rounds a tile of FP32 to a tile of BF16 without gaps.
-//
-//go:noescape
-func narrowAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, ahead unsafe.Pointer)
-
 // drainAVX512 orders non-temporal stores before later stores.
 //
 //go:noescape

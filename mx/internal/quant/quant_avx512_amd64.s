@@ -41,24 +41,6 @@ DATA even<>+56(SB)/4, $0x76747270
 DATA even<>+60(SB)/4, $0x7e7c7a78
 GLOBL even<>(SB), RODATA|NOPTR, $64
 
-DATA highWords<>+0(SB)/4, $0x00030001
-DATA highWords<>+4(SB)/4, $0x00070005
-DATA highWords<>+8(SB)/4, $0x000b0009
-DATA highWords<>+12(SB)/4, $0x000f000d
-DATA highWords<>+16(SB)/4, $0x00130011
-DATA highWords<>+20(SB)/4, $0x00170015
-DATA highWords<>+24(SB)/4, $0x001b0019
-DATA highWords<>+28(SB)/4, $0x001f001d
-DATA highWords<>+32(SB)/4, $0x00230021
-DATA highWords<>+36(SB)/4, $0x00270025
-DATA highWords<>+40(SB)/4, $0x002b0029
-DATA highWords<>+44(SB)/4, $0x002f002d
-DATA highWords<>+48(SB)/4, $0x00330031
-DATA highWords<>+52(SB)/4, $0x00370035
-DATA highWords<>+56(SB)/4, $0x003b0039
-DATA highWords<>+60(SB)/4, $0x003f003d
-GLOBL highWords<>(SB), RODATA|NOPTR, $64
-
 DATA rightBlock<>+0(SB)/4, $0x00000000
 DATA rightBlock<>+4(SB)/4, $0x00000000
 DATA rightBlock<>+8(SB)/4, $0x00000000
@@ -305,50 +287,6 @@ GLOBL bytes128<>(SB), RODATA|NOPTR, $4
 
 DATA bytes255<>+0(SB)/4, $0xffffffff
 GLOBL bytes255<>(SB), RODATA|NOPTR, $4
-
-// func narrowAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, ahead unsafe.Pointer)
-TEXT ·narrowAVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), BX
-	MOVQ stride+16(FP), CX
-	MOVQ ahead+24(FP), DX
-	VMOVDQU64 highWords<>+0(SB), Z0
-	VPTERNLOGD $255, Z1, Z1, Z1
-	VPSRLD $16, Z1, Z1
-	MOVQ $32, SI
-	PCALIGN $64
-loop1:
-	PREFETCHT1 (DX)
-	VMOVUPS (BX), Z2
-	VPANDD Z1, Z2, Z6
-	VPADDD Z1, Z6, Z6
-	VPORD Z6, Z2, Z2
-	PREFETCHT1 64(DX)
-	VMOVUPS 64(BX), Z3
-	VPANDD Z1, Z3, Z6
-	VPADDD Z1, Z6, Z6
-	VPORD Z6, Z3, Z3
-	PREFETCHT1 128(DX)
-	VMOVUPS 128(BX), Z4
-	VPANDD Z1, Z4, Z6
-	VPADDD Z1, Z6, Z6
-	VPORD Z6, Z4, Z4
-	PREFETCHT1 192(DX)
-	VMOVUPS 192(BX), Z5
-	VPANDD Z1, Z5, Z6
-	VPADDD Z1, Z6, Z6
-	VPORD Z6, Z5, Z5
-	VPERMT2W Z3, Z0, Z2
-	VMOVUPS Z2, (AX)
-	VPERMT2W Z5, Z0, Z4
-	VMOVUPS Z4, 64(AX)
-	ADDQ $128, AX
-	ADDQ CX, BX
-	ADDQ CX, DX
-	DECQ SI
-	JNZ loop1
-	VZEROUPPER
-	RET
 
 // func drainAVX512()
 TEXT ·drainAVX512(SB), NOSPLIT, $0-0

@@ -10,10 +10,6 @@ type laneFile struct {
 	*asmgen.File
 	magnitude, exponent asmgen.Mem // bits of FP32
 	order               asmgen.Mem // of double words after three packings of four vectors
-	infinity            asmgen.Mem // bits of FP32 infinity, less 1
-	greatest            asmgen.Mem // largest scale of a number
-	nan                 asmgen.Mem // scale of NaNs
-	tiny                asmgen.Mem // bits of 2^-127
 	quiet               asmgen.Mem // bits of the quiet NaN
 }
 
@@ -21,7 +17,7 @@ func newLaneFile() *laneFile {
 	f := asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego")
 	all := func(name string, w uint32) asmgen.Mem { return f.Data32(name, w, w, w, w, w, w, w, w) }
 	return &laneFile{f, all("magnitude", 1<<31-1), all("exponent", 0xff<<23), f.Data32("order", 0, 4, 1, 5, 2, 6, 3, 7),
-		all("infinity", 0xff<<23-1), all("greatest", 254), all("nan", 255), all("tiny", 1<<22), all("quiet", 0x1ff<<22)}
+		all("quiet", 0x1ff<<22)}
 }
 
 func pointer(names ...string) (args []asmgen.Param) {
@@ -31,17 +27,15 @@ func pointer(names ...string) (args []asmgen.Param) {
 	return args
 }
 
-// printLanes returns the file with the kernels for any format and those for strips.
+// printLanes returns the file with the kernels for any format.
 func printLanes() *laneFile {
 	f := newLaneFile()
 	amaxRows(f)
 	amaxCols(f)
-	scales(f)
 	encodeLanes(f, "laneEncodeRows", false)
 	encodeLanes(f, "laneEncodeCols", true)
 	decodeLanes(f, "laneDecodeRows", false)
 	decodeLanes(f, "laneDecodeCols", true)
-	stripKernels(f)
 	return f
 }
 
@@ -128,47 +122,6 @@ func amaxCols(f *laneFile) {
 		fn.I("ADDQ", asmgen.Imm(128), out)
 		fn.I("ADDQ", asmgen.Imm(128), x)
 	})
-	fn.Return()
-}
-
-func scales(f *laneFile) {
-	fn := f.Func("laneScales", "laneScales takes n groups of 8 blocks.",
-		append(pointer("scales", "amax"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"), asmgen.Result("odd", "bool"))...)
-	to, amax, n, g := fn.Load("scales"), fn.Load("amax"), fn.Load("n"), fn.Load("grid")
-	reciprocal, roundUp := broadcastY(fn, g.Field("Grid_reciprocal")), broadcastY(fn, g.Field("Grid_roundUp"))
-	emax, least := broadcastY(fn, g.Field("Grid_emax")), broadcastY(fn, g.Field("Grid_least"))
-	greatest, nan := loadY(fn, f.greatest), loadY(fn, f.nan)
-	zero, any, odd, s, t := fn.Y(), fn.Y(), fn.Y(), fn.Y(), fn.Y()
-	fn.I("VPXOR", zero, zero, zero)
-	fn.I("VPXOR", any, any, any)
-	fn.CountDown(n, func() {
-		fn.I("VMOVDQU", amax.At(0), s)
-		fn.I("VPCMPGTD", f.infinity, s, odd)
-		fn.I("VPOR", odd, any, any)
-		fn.I("VMULPS", reciprocal, s, s)
-		fn.I("VPCMPGTD", least, s, t)
-		fn.I("VPADDD", roundUp, s, s)
-		fn.I("VPSRLD", asmgen.Imm(23), s, s)
-		fn.I("VPSUBD", emax, s, s)
-		fn.I("VPMAXSD", zero, s, s)
-		fn.I("VPMINSD", greatest, s, s)
-		fn.I("VPAND", t, s, s)
-
-		fn.I("VPSUBD", s, greatest, t)
-		fn.I("VPSLLD", asmgen.Imm(23), t, t)
-		fn.I("VPMAXUD", f.tiny, t, t)
-		fn.I("VMOVDQU", t, amax.At(0))
-
-		fn.I("VPBLENDVB", odd, nan, s, s)
-		fn.I("VEXTRACTI128", asmgen.Imm(1), s, t.X())
-		fn.I("VPACKUSDW", t.X(), s.X(), s.X())
-		fn.I("VPACKUSWB", s.X(), s.X(), s.X())
-		fn.I("VMOVQ", s.X(), to.At(0))
-		fn.I("ADDQ", asmgen.Imm(32), amax)
-		fn.I("ADDQ", asmgen.Imm(8), to)
-	})
-	fn.I("VPTEST", any, any)
-	fn.I("SETNE", fn.Slot("odd"))
 	fn.Return()
 }
 

@@ -53,7 +53,6 @@ type tileFile struct {
 	// significands is (128+m)/2^k rounded, for k = 5 to 8 and m from 0 to 127.
 	significands asmgen.Mem
 	bytes        map[uint8]asmgen.Mem
-	highWords    asmgen.Mem // indices of the odd words of two vectors
 	rightBlock   asmgen.Mem // 32 in each byte of the upper half
 	pairs        asmgen.Mem // indices that put byte 32+i after byte i
 }
@@ -61,15 +60,12 @@ type tileFile struct {
 func newTileFile() *tileFile {
 	f := &tileFile{File: asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego"), bytes: map[uint8]asmgen.Mem{}}
 	f.Constant("len(Work{})", workSize)
-	var odd, even, words, right, pairs []byte
+	var odd, even, right, pairs []byte
 	for i := range 64 {
 		odd, even = append(odd, byte(2*i+1)), append(even, byte(2*i))
 		right, pairs = append(right, byte(i/32*32)), append(pairs, byte(i%2*32+i/2))
-		if i < 32 {
-			words = append(words, byte(2*i+1), 0)
-		}
 	}
-	f.odd, f.even, f.highWords, f.rightBlock = f.Data("odd", odd), f.Data("even", even), f.Data("highWords", words), f.Data("rightBlock", right)
+	f.odd, f.even, f.rightBlock = f.Data("odd", odd), f.Data("even", even), f.Data("rightBlock", right)
 	f.pairs = f.Data("pairs", pairs)
 	var rounding, significands []byte
 	for _, mantissa := range []int{3, 2} {

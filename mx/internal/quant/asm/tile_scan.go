@@ -4,36 +4,6 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// narrow rounds to odd with integer arithmetic. Adding 0xffff to the dropped half carries into bit
-// 16 unless that half is zero.
-func narrow(f *tileFile) {
-	fn := f.Func("narrowAVX512", "narrowAVX512 rounds a tile of FP32 to a tile of BF16 without gaps.",
-		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("ahead", "unsafe.Pointer"))
-	dst, src, stride, ahead, count := fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("ahead"), fn.GP()
-	high, low := loadZ(fn, f.highWords), fn.Z()
-	fn.I("VPTERNLOGD", asmgen.Imm(0xff), low, low, low)
-	fn.I("VPSRLD", asmgen.Imm(16), low, low)
-	fn.I("MOVQ", asmgen.Imm(32), count)
-	x, t := fn.Zs(4), fn.Z()
-	fn.CountDown(count, func() {
-		for i, v := range x {
-			fn.I("PREFETCHT1", ahead.At(64*i))
-			fn.I("VMOVUPS", src.At(64*i), v)
-			fn.I("VPANDD", low, v, t)
-			fn.I("VPADDD", low, t, t)
-			fn.I("VPORD", t, v, v)
-		}
-		for i := range 2 {
-			fn.I("VPERMT2W", x[2*i+1], high, x[2*i])
-			fn.I("VMOVUPS", x[2*i], dst.At(64*i))
-		}
-		fn.I("ADDQ", asmgen.Imm(128), dst)
-		fn.I("ADDQ", stride, src)
-		fn.I("ADDQ", stride, ahead)
-	})
-	fn.Return()
-}
-
 // drain prints a store fence, because non-temporal stores are not ordered with later stores.
 func drain(f *tileFile) {
 	fn := f.Func("drainAVX512", "drainAVX512 orders non-temporal stores before later stores.")
