@@ -9,7 +9,7 @@ import (
 
 // Scaled is a matrix of codes with one E8M0 scale per 32 codes along a row, as in OCP MX. Element
 // (i, k) is decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN if the scale is 255. Assembly
-// kernels multiply E4M3, E5M2 and INT8. Other elements are decoded in plain Go, with the same
+// kernels multiply E4M3 and E5M2. Other elements are decoded in plain Go, with the same
 // result.
 //
 // Codes: UINT8 [rows, K], Scales: UINT8 [rows, ceil(K/32)]. Both may be transposed or strided.

@@ -9,11 +9,9 @@ import "spmoe/tensor/format"
 var decodersAVX512 = decoders{
 	format.E4M3: newLookup(format.E4M3, decodeAlongAVX512, decodeAcrossAVX512),
 	format.E5M2: newLookup(format.E5M2, decodeAlongAVX512, decodeAcrossAVX512),
-	format.INT8: decodersAVX2[format.INT8],
 }
 
 var decodersAVX2 = decoders{
 	format.E4M3: newLookup(format.E4M3, alongBlocks(decodeE4M3AlongAVX2), acrossGroups(decodeE4M3AcrossAVX2)),
 	format.E5M2: newLookup(format.E5M2, alongBlocks(decodeE5M2AlongAVX2), acrossGroups(decodeE5M2AcrossAVX2)),
-	format.INT8: newLookup(format.INT8, alongBlocks(decodeInt8AlongAVX2), acrossGroups(decodeInt8AcrossAVX2)),
 }

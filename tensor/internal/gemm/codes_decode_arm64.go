@@ -9,5 +9,4 @@ import "spmoe/tensor/format"
 var decodersNEON = decoders{
 	format.E4M3: newLookup(format.E4M3, alongBlocks(decodeAlongE4M3NEON), acrossGroups(decodeAcrossE4M3NEON)),
 	format.E5M2: newLookup(format.E5M2, alongBlocks(decodeAlongE5M2NEON), acrossGroups(decodeAcrossE5M2NEON)),
-	format.INT8: newLookup(format.INT8, alongBlocks(decodeAlongINT8NEON), acrossGroups(decodeAcrossINT8NEON)),
 }

@@ -33,15 +33,3 @@ func decodeE5M2AlongAVX2(d *decoding)
 //
 //go:noescape
 func decodeE5M2AcrossAVX2(d *decoding)
-
-// decodeInt8AlongAVX2 decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous
-// along k. It records scales in min and max, and codes that are not finite in bad.
-//
-//go:noescape
-func decodeInt8AlongAVX2(d *decoding)
-
-// decodeInt8AcrossAVX2 decodes 16 codes that are adjacent across k, at each of rows (> 0) steps of
-// k. It records scales in min and max, and codes that are not finite in bad.
-//
-//go:noescape
-func decodeInt8AcrossAVX2(d *decoding)

@@ -27,15 +27,3 @@ func decodeAlongE5M2NEON(d *decoding)
 //
 //go:noescape
 func decodeAcrossE5M2NEON(d *decoding)
-
-// decodeAlongINT8NEON decodes rows (> 0) rows of count (> 0) codes of INT8, in whole blocks
-// contiguous along k. It notes what it meets.
-//
-//go:noescape
-func decodeAlongINT8NEON(d *decoding)
-
-// decodeAcrossINT8NEON decodes 16 codes of INT8 that are adjacent across k, at each of rows (> 0)
-// steps of k. It notes what it meets.
-//
-//go:noescape
-func decodeAcrossINT8NEON(d *decoding)

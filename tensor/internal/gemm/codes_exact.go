@@ -39,7 +39,7 @@ func (o operand) zeroOutside() bool {
 				continue
 			}
 			for k := j * format.MXBlock; k < min((j+1)*format.MXBlock, o.Cols); k++ {
-				if *at[uint8](o.View, i, k)&o.lookup.magnitude != 0 {
+				if *at[uint8](o.View, i, k)&0x7f != 0 {
 					return false
 				}
 			}

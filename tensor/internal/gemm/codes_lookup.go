@@ -31,7 +31,6 @@ type lookup struct {
 	mostOther                    uint8
 
 	minScale, maxScale uint8 // all decoded elements are exact and normal between these scales
-	magnitude          uint8 // the bits of a code that are all 0 for a zero
 	element            *format.Element
 
 	decodeAlong, decodeAcross func(*decoding)
@@ -40,11 +39,7 @@ type lookup struct {
 // newLookup returns a function that builds a lookup on its first call.
 func newLookup(f *format.Element, along, across func(*decoding)) func() *lookup {
 	return sync.OnceValue(func() *lookup {
-		// Integers need no tables.
-		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, element: format.INT8}
-		if !f.IsInteger() {
-			l = tables(f)
-		}
+		l := tables(f)
 		l.decodeAlong, l.decodeAcross = along, across
 		return l
 	})
@@ -59,7 +54,7 @@ func tables(f *format.Element) *lookup {
 		}
 	}
 	top := 127 - math.Ilogb(float64(largest)) + 127
-	l := &lookup{minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, element: f}
+	l := &lookup{minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), element: f}
 	l.normalBits(f)
 	l.top = words(top<<7) - l.bias
 	for code, x := range values[1:128] {

@@ -27,8 +27,8 @@
 //   - Rows are those of a, columns those of c.
 //   - "along" means that b is contiguous along k, as weights are in forward products. "across"
 //     means that its columns are adjacent.
-//   - "codes" are E4M3, E5M2 or INT8, in one operand or both. They are decoded to BF16. Scales have
-//     the same layout as their codes.
+//   - "codes" are E4M3 or E5M2, in one operand or both. They are decoded to BF16. Scales have the
+//     same layout as their codes.
 //   - "plain" means that the product is not added to c and has no spans.
 //
 // The last column names the order of summation, which is defined below. On each tier it is the same
@@ -46,8 +46,7 @@
 //
 // Exceptions:
 //
-//   - Elements without a decoder (E2M3, E3M2, E2M1) use decoded copies on every tier.
-//   - A transposed product takes no b of INT8. Panels do.
+//   - Elements without a decoder (INT8, E2M3, E3M2, E2M1) use decoded copies on every tier.
 //   - On Intel CPUs with AVX-512 BF16 but without AMX, products are those without BF16. FP32
 //     multiply-adds are twice as fast there as VDPBF16PS, with the same bits.
 //   - Codes that do not decode exactly to normal BF16 numbers (codes_exact.go) use decoded copies.

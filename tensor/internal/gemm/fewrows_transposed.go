@@ -5,11 +5,7 @@ package gemm
 // decoded. Only a becomes a column panel. The bits are those of the packed product: tiles add the
 // same products in the same order.
 
-import (
-	"unsafe"
-
-	"spmoe/tensor/format"
-)
+import "unsafe"
 
 const (
 	tallRows = 64 // rows of b that the microkernel multiplies at once
@@ -36,7 +32,7 @@ func (f *microkernel) transposes(a, b operand, m mode) bool {
 	if f.transposed == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
 		return false
 	}
-	return b.lengthwise() && (b.lookup == nil || b.lookup.element != format.INT8)
+	return b.lengthwise()
 }
 
 // multiplyTransposed is multiply for operands for which transposes holds. It returns false if an

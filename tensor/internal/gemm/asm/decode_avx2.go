@@ -10,19 +10,16 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// halfFormat describes how codes become FP32 numbers times 2^-scale.
+// halfFormat describes how codes become FP32 numbers, and if shifted, 2^-8 times these.
 type halfFormat struct {
 	name    string
-	integer bool   // codes are integers
 	shifted bool   // the exponent is one bit shorter than that of half precision
 	special uint16 // bits of a half-precision number that are all set if it is not finite
-	scale   int
 }
 
 var halfFormats = []halfFormat{
-	{name: "E4M3", shifted: true, special: 0x3f80, scale: 8},
+	{name: "E4M3", shifted: true, special: 0x3f80},
 	{name: "E5M2", special: 0x7c00},
-	{name: "Int8", integer: true, scale: -6},
 }
 
 // lanesAVX2 is the number of codes that are decoded at once.
@@ -59,18 +56,10 @@ func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *hal
 		fn.I("VPBROADCASTD", f.Data32(name+what, word), v)
 		return v
 	}
-	if !format.integer {
-		d.special, d.bad = constant("Special", uint32(format.special)*0x10001), fn.Y()
-		fn.I("VPXOR", d.bad, d.bad, d.bad)
-	}
+	d.special, d.bad = constant("Special", uint32(format.special)*0x10001), fn.Y()
+	fn.I("VPXOR", d.bad, d.bad, d.bad)
 	if format.shifted {
-		d.keep = constant("Keep", 0xbfffbfff)
-	}
-	if format.scale != 0 {
-		d.adjust = constant("Adjust", 0x01010101*uint32(max(format.scale, -format.scale)))
-	}
-	if format.scale > 0 {
-		d.greatest = constant("Greatest", 0xfefefefe)
+		d.keep, d.adjust, d.greatest = constant("Keep", 0xbfffbfff), constant("Adjust", 0x08080808), constant("Greatest", 0xfefefefe)
 	}
 	fn.I("VMOVUPS", args.Field("decoding_notes+notes_min"), d.least)
 	fn.I("VMOVUPS", args.Field("decoding_notes+notes_max"), d.most)
@@ -80,37 +69,27 @@ func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *hal
 // adjusted converts scales (bytes) to the exponents of factors. Scales outside the range saturate
 // to a zero or finite factor, so zeros stay zeros.
 func (d *halfDecoding) adjusted(v asmgen.Vec) {
-	switch {
-	case d.scale > 0:
+	if d.shifted {
 		d.fn.I("VPADDUSB", d.adjust, v, v)
 		d.fn.I("VPMINUB", d.greatest, v, v)
-	case d.scale < 0:
-		d.fn.I("VPSUBUSB", d.adjust, v, v)
 	}
 }
 
 // group decodes lanesAVX2 codes. There is one factor per half.
 func (d *halfDecoding) group(from, to asmgen.Mem, factors ...asmgen.Vec) {
 	fn, x, y := d.fn, d.x, d.y
-	if d.integer {
-		fn.I("VPMOVSXBD", from, x)
-		fn.I("VPMOVSXBD", from.Plus(8), y)
-		fn.I("VCVTDQ2PS", x, x)
-		fn.I("VCVTDQ2PS", y, y)
-	} else {
-		fn.I("VPMOVZXBW", from, x)
-		fn.I("VPSLLW", asmgen.Imm(8), x, x)
-		if d.shifted { // a bit of the exponent between the sign and the others
-			fn.I("VPSRAW", asmgen.Imm(1), x, x)
-			fn.I("VPAND", d.keep, x, x)
-		}
-		fn.I("VPAND", d.special, x, y)
-		fn.I("VPCMPEQW", d.special, y, y)
-		fn.I("VPOR", y, d.bad, d.bad)
-		fn.I("VEXTRACTI128", asmgen.Imm(1), x, y.X())
-		fn.I("VCVTPH2PS", x.X(), x)
-		fn.I("VCVTPH2PS", y.X(), y)
+	fn.I("VPMOVZXBW", from, x)
+	fn.I("VPSLLW", asmgen.Imm(8), x, x)
+	if d.shifted { // a bit of the exponent between the sign and the others
+		fn.I("VPSRAW", asmgen.Imm(1), x, x)
+		fn.I("VPAND", d.keep, x, x)
 	}
+	fn.I("VPAND", d.special, x, y)
+	fn.I("VPCMPEQW", d.special, y, y)
+	fn.I("VPOR", y, d.bad, d.bad)
+	fn.I("VEXTRACTI128", asmgen.Imm(1), x, y.X())
+	fn.I("VCVTPH2PS", x.X(), x)
+	fn.I("VCVTPH2PS", y.X(), y)
 	fn.I("VMULPS", factors[0], x, x)
 	fn.I("VMULPS", factors[1], y, y)
 	fn.I("VPSRLD", asmgen.Imm(16), x, x)
@@ -124,10 +103,8 @@ func (d *halfDecoding) group(from, to asmgen.Mem, factors ...asmgen.Vec) {
 func (d *halfDecoding) finish(least, most asmgen.Vec) {
 	d.fn.I("VMOVUPS", least, d.args.Field("decoding_notes+notes_min"))
 	d.fn.I("VMOVUPS", most, d.args.Field("decoding_notes+notes_max"))
-	if !d.integer {
-		d.fn.I("VPOR", d.args.Field("decoding_notes+notes_bad"), d.bad, d.bad)
-		d.fn.I("VMOVUPS", d.bad, d.args.Field("decoding_notes+notes_bad"))
-	}
+	d.fn.I("VPOR", d.args.Field("decoding_notes+notes_bad"), d.bad, d.bad)
+	d.fn.I("VMOVUPS", d.bad, d.args.Field("decoding_notes+notes_bad"))
 	d.fn.Return()
 }
 

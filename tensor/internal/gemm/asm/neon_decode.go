@@ -5,7 +5,7 @@ package main
 // A code of a minifloat is moved to the place of a BF16: its sign to the sign, its exponent and
 // mantissa to the lower bits of exponent and the upper bits of mantissa. That number is too small
 // by a constant power of two, also for subnormal codes. Two multiplications in FP32 are exact: by
-// that power, and by the scale. Integers are converted to FP32 first.
+// that power, and by the scale.
 
 import (
 	"fmt"
@@ -16,18 +16,16 @@ import (
 
 // neonCode is a format of codes.
 type neonCode struct {
-	name    string
-	integer bool
-	right   int64   // bits from the code in the upper byte of a word to its place
-	place   uint32  // mask of that place, in both words
-	power   float64 // what the number there lacks
-	spare   uint32  // finite magnitudes end at 0x7f less this number, which every byte holds
+	name  string
+	right int64   // bits from the code in the upper byte of a word to its place
+	place uint32  // mask of that place, in both words
+	power float64 // what the number there lacks
+	spare uint32  // finite magnitudes end at 0x7f less this number, which every byte holds
 }
 
 var neonCodes = []neonCode{
-	{"E4M3", false, 4, 0x87f0_87f0, 0x1p120, 0x01010101},
-	{"E5M2", false, 3, 0x8fe0_8fe0, 0x1p112, 0x04040404},
-	{"INT8", true, 0, 0, 0x1p-30, 0},
+	{"E4M3", 4, 0x87f0_87f0, 0x1p120, 0x01010101},
+	{"E5M2", 3, 0x8fe0_8fe0, 0x1p112, 0x04040404},
 }
 
 func decodeNEON(f *asmgen.File) {
@@ -90,14 +88,12 @@ func (k *neonDecoder) finish() {
 	fn := k.fn
 	fn.I("FMOVQ", k.least, k.note("min"))
 	fn.I("FMOVQ", k.most, k.note("max"))
-	if !k.integer {
-		k.fill(k.least, k.spare)
-		fn.I("FMOVQ", k.note("bad"), k.most)
-		fn.I("VADD", k.least.B16(), k.largest.B16(), k.largest.B16())
-		fn.I("VUSHR", asmgen.Imm(7), k.largest.B16(), k.largest.B16())
-		fn.I("VORR", k.largest.B16(), k.most.B16(), k.most.B16())
-		fn.I("FMOVQ", k.most, k.note("bad"))
-	}
+	k.fill(k.least, k.spare)
+	fn.I("FMOVQ", k.note("bad"), k.most)
+	fn.I("VADD", k.least.B16(), k.largest.B16(), k.largest.B16())
+	fn.I("VUSHR", asmgen.Imm(7), k.largest.B16(), k.largest.B16())
+	fn.I("VORR", k.largest.B16(), k.most.B16(), k.most.B16())
+	fn.I("FMOVQ", k.most, k.note("bad"))
 	fn.Return()
 }
 
@@ -107,22 +103,15 @@ func (k *neonDecoder) decode(at int, factors [4]asmgen.Neon, vs []asmgen.Neon) {
 	fn.I("FMOVQ", k.codes.At(at), code)
 	fn.I("VZIP1", code.B16(), k.zero.B16(), halves[0].B16())
 	fn.I("VZIP2", code.B16(), k.zero.B16(), halves[1].B16())
-	if !k.integer {
-		fn.I("VAND", k.magnitude.B16(), code.B16(), code.B16())
-		fn.I("VUMAX", code.B16(), k.largest.B16(), k.largest.B16())
-	}
+	fn.I("VAND", k.magnitude.B16(), code.B16(), code.B16())
+	fn.I("VUMAX", code.B16(), k.largest.B16(), k.largest.B16())
 	for i, half := range halves {
-		if !k.integer {
-			fn.I("VSSHR", asmgen.Imm(k.right), half.H8(), half.H8())
-			fn.I("VAND", k.place.B16(), half.B16(), half.B16())
-		}
+		fn.I("VSSHR", asmgen.Imm(k.right), half.H8(), half.H8())
+		fn.I("VAND", k.place.B16(), half.B16(), half.B16())
 		fn.I("VZIP1", half.H8(), k.zero.H8(), words[2*i].H8())
 		fn.I("VZIP2", half.H8(), k.zero.H8(), words[2*i+1].H8())
 	}
 	for i, v := range words {
-		if k.integer {
-			fn.I("VSCVTF", v.S4(), v.S4())
-		}
 		fn.I("VFMUL", k.power.S4(), v.S4(), v.S4())
 		fn.I("VFMUL", factors[i].S4(), v.S4(), v.S4())
 	}
