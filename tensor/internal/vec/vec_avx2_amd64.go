@@ -56,9 +56,6 @@ func normInputGradAVX2(dx []float32, add bool, a float32, dy []float32, w []floa
 func normInputGrad16AVX2(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16)
 
 //go:noescape
-func rotateAVX2(x []float32, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
-
-//go:noescape
 func rotate16AVX2(x []uint16, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 
 //go:noescape
@@ -139,7 +136,6 @@ var avx2 = kernels{
 	normWeightGrad16:  normWeightGrad16AVX2,
 	normInputGrad:     normInputGradAVX2,
 	normInputGrad16:   normInputGrad16AVX2,
-	rotate:            rotateAVX2,
 	rotate16:          rotate16AVX2,
 	sigmoid:           sigmoidAVX2,
 	swiGLU:            swiGLUAVX2,

@@ -56,9 +56,6 @@ func normInputGradAVX512(dx []float32, add bool, a float32, dy []float32, w []fl
 func normInputGrad16AVX512(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16)
 
 //go:noescape
-func rotateAVX512(x []float32, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
-
-//go:noescape
 func rotate16AVX512(x []uint16, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 
 //go:noescape
@@ -139,7 +136,6 @@ var avx512 = kernels{
 	normWeightGrad16:  normWeightGrad16AVX512,
 	normInputGrad:     normInputGradAVX512,
 	normInputGrad16:   normInputGrad16AVX512,
-	rotate:            rotateAVX512,
 	rotate16:          rotate16AVX512,
 	sigmoid:           sigmoidAVX512,
 	swiGLU:            swiGLUAVX512,

@@ -22,7 +22,6 @@ type kernels struct {
 	normWeightGrad16  func(dw []float32, a float32, dy []uint16, x []uint16, w []float32) (sum float32)
 	normInputGrad     func(dx []float32, add bool, a float32, dy []float32, w []float32, b float32, x []float32)
 	normInputGrad16   func(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16)
-	rotate            func(x []float32, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 	rotate16          func(x []uint16, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 	sigmoid           func(dst []float32, x []float32)
 	swiGLU            func(h []float32, gate []float32, up []float32)
@@ -64,7 +63,6 @@ var generic = kernels{
 	normWeightGrad16:  normWeightGrad16Generic,
 	normInputGrad:     normInputGradGeneric,
 	normInputGrad16:   normInputGrad16Generic,
-	rotate:            rotateGeneric,
 	rotate16:          rotate16Generic,
 	sigmoid:           sigmoidGeneric,
 	swiGLU:            swiGLUGeneric,

@@ -56,9 +56,6 @@ func normInputGradNEON(dx []float32, add bool, a float32, dy []float32, w []floa
 func normInputGrad16NEON(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16)
 
 //go:noescape
-func rotateNEON(x []float32, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
-
-//go:noescape
 func rotate16NEON(x []uint16, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 
 //go:noescape
@@ -133,7 +130,6 @@ var neon = kernels{
 	normWeightGrad16:  normWeightGrad16NEON,
 	normInputGrad:     normInputGradNEON,
 	normInputGrad16:   normInputGrad16NEON,
-	rotate:            rotateNEON,
 	rotate16:          rotate16NEON,
 	sigmoid:           sigmoidNEON,
 	swiGLU:            swiGLUNEON,

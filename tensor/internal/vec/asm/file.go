@@ -21,8 +21,6 @@ type file struct {
 	// For AVX-512 only.
 	// even and odd are 0, 2, ... 30 and 1, 3, ... 31. They separate the elements of two registers.
 	even, odd asmgen.Mem
-	// low and high are 0, 16, 1, 17, ... 23 and 8, 24, ... 31. They interleave them again.
-	low, high asmgen.Mem
 	// packed is 1, 3, ... 63 in 16 bits: the upper halves of the elements of two registers.
 	packed asmgen.Mem
 }
@@ -40,8 +38,6 @@ func newFile(avx2 bool) *file {
 	f.indices = f.Data32("indices", words16(128, func(i uint32) uint32 { return i })...)
 	f.even = f.Data32("even", words32(func(i uint32) uint32 { return 2 * i })...)
 	f.odd = f.Data32("odd", words32(func(i uint32) uint32 { return 2*i + 1 })...)
-	f.low = f.Data32("low", words32(func(i uint32) uint32 { return i/2 + i%2*16 })...)
-	f.high = f.Data32("high", words32(func(i uint32) uint32 { return 8 + i/2 + i%2*16 })...)
 	f.packed = f.Data32("packed", words16(32, func(i uint32) uint32 { return 2*i + 1 })...)
 	return f
 }

@@ -1,40 +1,38 @@
 package main
 
-// Rotary position embedding of several rows, on NEON.
+// Rotary position embedding of several BF16 rows, on NEON.
 
 import "spmoe/tensor/asmgen"
 
 // rotate works on 4 pairs of neighbors at a time, with their first elements in one register and
 // their second elements in another.
 func (f *neonFile) rotate() {
-	for _, e := range variants {
-		k := f.start(kernelName("rotate", e), vectors(e, "x"), ints("stride", "count", "pairs"), vectors(fp32, "cos", "sin"), float32s("sign"))
-		x, cos, sin := k.Load("x_base"), k.row("cos", fp32), k.row("sin", fp32)
-		sign, stride, count := k.float32("sign"), k.Load("stride"), k.Load("count")
-		k.hasFP32 = e == fp32
-		splitIf(machine[asmgen.Neon](k), e)
-		k.rounding(e)
-		k.I("LSL", asmgen.Imm(int(e)/2), stride) // 1 for 2 bytes, 2 for 4
-		pairs := k.add(row{base: k.GP(), elem: 2 * e})
-		head := k.Label("row")
-		k.Place(head)
-		k.I("MOVD", x, pairs.base)
-		k.loop("pairs", 4, 1, func(int) {
-			v, c, s := k.loadPairs(pairs, e), k.loadLanes(cos), k.loadLanes(sin)
-			k.lanes("VFMUL", sign, s, s)
-			first, second := k.op("VFMUL", c, v[0]), k.op("VFMUL", s, v[0])
-			k.lanes("VFMUL", s, v[1], s)
-			k.lanes("VFSUB", s, first, first)
-			k.lanes("VFMUL", c, v[1], c)
-			k.lanes("VFADD", c, second, second)
-			k.storePairs(neonPair{first, second}, pairs, e)
-		})
-		k.skipPart(cos, sin)
-		k.I("ADD", stride, x)
-		k.I("SUBS", asmgen.Imm(1), count)
-		k.I("BNE", head)
-		k.Return()
-	}
+	k := f.start("rotate16", vectors(bf16, "x"), ints("stride", "count", "pairs"), vectors(fp32, "cos", "sin"), float32s("sign"))
+	x, cos, sin := k.Load("x_base"), k.row("cos", fp32), k.row("sin", fp32)
+	sign, stride, count := k.float32("sign"), k.Load("stride"), k.Load("count")
+	k.hasFP32 = false
+	k.split()
+	k.rounding(bf16)
+	k.I("LSL", asmgen.Imm(1), stride)
+	pairs := k.add(row{base: k.GP(), elem: 2 * bf16})
+	head := k.Label("row")
+	k.Place(head)
+	k.I("MOVD", x, pairs.base)
+	k.loop("pairs", 4, 1, func(int) {
+		v, c, s := k.widened(k.loadLanes(pairs)), k.loadLanes(cos), k.loadLanes(sin)
+		k.lanes("VFMUL", sign, s, s)
+		first, second := k.op("VFMUL", c, v[0]), k.op("VFMUL", s, v[0])
+		k.lanes("VFMUL", s, v[1], s)
+		k.lanes("VFSUB", s, first, first)
+		k.lanes("VFMUL", c, v[1], c)
+		k.lanes("VFADD", c, second, second)
+		k.storeLanes(k.narrow(neonPair{first, second}), pairs)
+	})
+	k.skipPart(cos, sin)
+	k.I("ADD", stride, x)
+	k.I("SUBS", asmgen.Imm(1), count)
+	k.I("BNE", head)
+	k.Return()
 }
 
 // skipPart moves the bases of rows past the pairs of the tail.
@@ -48,7 +46,7 @@ func (k *neonKernel) skipPart(rows ...row) {
 	k.Free(rest)
 }
 
-// loadLanes reads 4 FP32, or those of a part.
+// loadLanes reads 4 FP32, or those of a part. A pair of BF16 counts as one.
 func (k *neonKernel) loadLanes(r row) asmgen.Neon {
 	v := k.temp()
 	if k.part {
@@ -59,33 +57,11 @@ func (k *neonKernel) loadLanes(r row) asmgen.Neon {
 	return v
 }
 
-// loadPairs reads 4 pairs: their first elements, and their second elements.
-func (k *neonKernel) loadPairs(r row, e elem) neonPair {
-	if e == bf16 {
-		return k.widened(k.loadLanes(r))
-	}
-	v := neonPair{k.temp(), k.temp()}
+// storeLanes writes what loadLanes reads.
+func (k *neonKernel) storeLanes(v asmgen.Neon, r row) {
 	if k.part {
-		k.loadParts(r.after(0), k.partSize(int(r.elem)), v)
+		k.storePart(v, r.after(0), k.partSize(int(fp32)).first)
 	} else {
-		k.I("FLDPQ", r.after(0), asmgen.Pair{v[0], v[1]})
-	}
-	return neonPair{k.op("VUZP1", v[1], v[0]), k.op("VUZP2", v[1], v[0])}
-}
-
-func (k *neonKernel) storePairs(v neonPair, r row, e elem) {
-	if e == bf16 {
-		if both := k.narrow(v); k.part {
-			k.storePart(both, r.after(0), k.partSize(int(fp32)).first)
-		} else {
-			k.I("FMOVQ", both, r.after(0))
-		}
-		return
-	}
-	both := neonPair{k.op("VZIP1", v[1], v[0]), k.op("VZIP2", v[1], v[0])}
-	if k.part {
-		k.storeParts(both, r.after(0), k.partSize(int(r.elem)))
-	} else {
-		k.I("FSTPQ", asmgen.Pair{both[0], both[1]}, r.after(0))
+		k.I("FMOVQ", v, r.after(0))
 	}
 }
