@@ -256,20 +256,6 @@ func (t Tensor) Group(g int) Tensor {
 	return t
 }
 
-// GroupSlice returns rows [lo, hi) of group g and shares their memory. If blocks span several rows,
-// it must be the whole group.
-func (t Tensor) GroupSlice(g, lo, hi int) Tensor {
-	if t.Ends == nil {
-		return t.RowSlice(lo, hi)
-	}
-	first, last := group(t.Ends, g)
-	t = t.Group(g)
-	if lo == first && hi == last {
-		return t
-	}
-	return t.RowSlice(lo-first, hi-first)
-}
-
 // WithBlocks returns the matrix with its blocks in direction d and shares its memory. The blocks
 // must be square. One such matrix serves products along both dimensions.
 func (t Tensor) WithBlocks(d Direction) Tensor {

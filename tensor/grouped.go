@@ -15,14 +15,8 @@ import (
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
 // The bits of a row do not depend on other rows.
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
-	GroupedMatMulTimes(ex, y, x, w, ends, nil)
-}
-
-// GroupedMatMulTimes is GroupedMatMul with the product of group g multiplied by alphas[g], after it
-// is rounded to FP32. Nil alphas stand for 1.
-func GroupedMatMulTimes(ex *Exec, y, x Matrix, w Tensor, ends []int32, alphas []float32) {
 	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols, ends).End()
-	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends, alphas: alphas}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().T().ColSlice(p.col, p.endCol)
@@ -35,13 +29,8 @@ func GroupedMatMulTimes(ex *Exec, y, x Matrix, w Tensor, ends []int32, alphas []
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g. Shapes are as in
 // GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
-	GroupedDgradTimes(ex, dx, dy, w, ends, nil)
-}
-
-// GroupedDgradTimes is GroupedDgrad with alphas as in GroupedMatMulTimes.
-func GroupedDgradTimes(ex *Exec, dx, dy Matrix, w Tensor, ends []int32, alphas []float32) {
 	defer ex.ProfilingProduct(productFamily(dy, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols, ends).End()
-	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends, alphas: alphas}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
@@ -55,15 +44,7 @@ func GroupedDgradTimes(ex *Exec, dx, dy Matrix, w Tensor, ends []int32, alphas [
 func (o *operands) multiplyPart(ex *Exec, p groupPart, b Matrix) {
 	c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.a.RowSlice(p.row, p.endRow)
 	checkMatMul(c, a, b)
-	multiplyViews(ex, c, a.gemmView(), b.gemmView(), a.dtype, o.alphaOf(p.group), false)
-}
-
-// alphaOf returns the factor of the product of group g.
-func (o *operands) alphaOf(g int) float32 {
-	if o.alphas == nil {
-		return 0
-	}
-	return o.alphas[g]
+	matMul(ex, c, a, b, false)
 }
 
 // streamedGradient is the number of elements from which the gradients of all groups are stored past
@@ -74,27 +55,21 @@ const streamedGradient = 1 << 18
 // GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
 // accumulate is set. dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
-	GroupedWgradTimes(ex, dw, dy, x, ends, nil, accumulate)
-}
-
-// GroupedWgradTimes is GroupedWgrad with alphas as in GroupedMatMulTimes.
-func GroupedWgradTimes(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, alphas []float32, accumulate bool) {
 	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Wgrad), dy.Cols, x.Cols, x.Rows, ends).End()
 	if !accumulate {
 		ZeroEmptyGroups(ex, dw, ends)
 	}
 	// Divide the rows of dw, because their operand costs more to pack.
-	ex.byGroups(dy.Cols, leastRows, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, alphas: alphas, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dy.Cols, leastRows, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.a.Cols); ok {
 				c := o.w.Index(p.group).Mat().RowSlice(p.col, p.endCol)
 				dy, x := o.a.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol).T(), o.b.RowSlice(p.row, p.endRow)
-				if o.a.dtype == BF16 && !o.accumulate && o.alphas == nil && o.w.Len() >= streamedGradient {
-					checkMatMul(c, dy, x)
+				checkMatMul(c, dy, x)
+				if o.a.dtype == BF16 && !o.accumulate && o.w.Len() >= streamedGradient {
 					gemm.BF16Streamed(ex.packing(), c.gemmView(), dy.gemmView(), x.gemmView())
 				} else {
-					checkMatMul(c, dy, x)
-					multiplyViews(ex, c, dy.gemmView(), x.gemmView(), dy.dtype, o.alphaOf(p.group), o.accumulate)
+					matMul(ex, c, dy, x, o.accumulate)
 				}
 			}
 		}

@@ -126,8 +126,7 @@ type operands struct {
 	scaled     [2]Scaled // block-scaled a and b
 	accumulate bool
 	span       int
-	alpha      float32   // multiplies the product; 0: nothing does
-	alphas     []float32 // the same for each group; nil: nothing does
+	alpha      float32 // multiplies the product; 0: nothing does
 	blocks     BlockScales
 	grid       grid
 }

@@ -19,7 +19,7 @@
 //	})
 //	fn.Return()
 //	files := map[string]string{"add_amd64.s": f.Asm(), "add_amd64.go": f.Stubs()}
-//	err := asmgen.Write("..", files) // in the generator; asmgen.Check("..", files) in its test
+//	asmgen.Main(files)
 //
 // [NewFileARM64] begins a file for arm64. NEON instructions that Go's assembler does not support
 // are printed as words, with the text of ARM's assembler in a comment. A test compares each of them

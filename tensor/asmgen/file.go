@@ -5,8 +5,8 @@ package asmgen
 import (
 	"encoding/binary"
 	"fmt"
+	"log"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -84,26 +84,12 @@ func (f *File) Data32(name string, words ...uint32) Mem {
 	return f.Data(name, b)
 }
 
-// Write writes files into dir. The keys of files are names, the values are texts.
-func Write(dir string, files map[string]string) error {
+// Main is the main function of a generator: it writes files into the working directory. The keys are
+// names, the values are texts.
+func Main(files map[string]string) {
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			return err
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			log.Fatal(err)
 		}
 	}
-	return nil
-}
-
-// Check returns an error unless the files in dir are what the generator prints now, byte for byte.
-func Check(dir string, files map[string]string) error {
-	for name, text := range files {
-		got, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		if string(got) != text {
-			return fmt.Errorf("%s is not what its generator prints: run go generate", filepath.Join(dir, name))
-		}
-	}
-	return nil
 }

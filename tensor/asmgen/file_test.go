@@ -2,8 +2,6 @@ package asmgen
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -58,25 +56,6 @@ loop1:
 	if !strings.Contains(stubs, "//go:noescape\nfunc addOne(x unsafe.Pointer, small uint8, n int) (ok bool)\n") ||
 		!strings.Contains(stubs, "\nimport \"unsafe\"\n") {
 		t.Errorf("declarations:\n%s", stubs)
-	}
-}
-
-func TestCheckSeesAnyDifference(t *testing.T) {
-	dir, files := t.TempDir(), map[string]string{"a.s": "one\n"}
-	if Check(dir, files) == nil {
-		t.Error("a missing file passed")
-	}
-	if err := Write(dir, files); err != nil {
-		t.Fatal(err)
-	}
-	if err := Check(dir, files); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "a.s"), []byte("one \n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if Check(dir, files) == nil {
-		t.Error("a changed file passed")
 	}
 }
 

@@ -303,9 +303,6 @@ func (fn *Func) print(line string) {
 	fmt.Fprintf(&fn.f.text, "\t%s\n", line)
 }
 
-// Comment prints a comment line.
-func (fn *Func) Comment(text string) { fmt.Fprintf(&fn.f.text, "\t// %s\n", text) }
-
 // Label returns a label that is unique in the function. Place prints it.
 func (fn *Func) Label(name string) Label {
 	fn.labels++

@@ -2,17 +2,12 @@
 package main
 
 import (
-	"log"
 	"slices"
 
 	"spmoe/tensor/asmgen"
 )
 
-func main() {
-	if err := asmgen.Write(".", files()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { asmgen.Main(files()) }
 
 // A unit is what a chain is printed for: a tensorcore.Unit.
 type unit struct {

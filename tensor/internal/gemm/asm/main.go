@@ -1,17 +1,9 @@
 // Command asm generates the assembly of package gemm.
 package main
 
-import (
-	"log"
+import "spmoe/tensor/asmgen"
 
-	"spmoe/tensor/asmgen"
-)
-
-func main() {
-	if err := asmgen.Write(".", files()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { asmgen.Main(files()) }
 
 // files returns everything that the generator writes, by file name.
 func files() map[string]string {

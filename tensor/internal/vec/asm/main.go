@@ -6,18 +6,13 @@ package main
 import (
 	"fmt"
 	"go/format"
-	"log"
 	"slices"
 	"strings"
 
 	"spmoe/tensor/asmgen"
 )
 
-func main() {
-	if err := asmgen.Write(".", files()); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { asmgen.Main(files()) }
 
 func files() map[string]string {
 	avx2, avx512, neon := newFile(true), newFile(false), newNEONFile()
