@@ -86,21 +86,16 @@ func (t Tensor) Scale(row, col int) float32 {
 	}
 }
 
-// storedRows is a matrix of bytes: the codes or the scales of a quantized matrix as stored.
-type storedRows struct {
-	bytes []uint8
-	width int // bytes of a row
+// rowFrom returns row r of a matrix of bytes, from a byte on.
+func rowFrom(t tensor.Tensor, r, at int) []uint8 {
+	width := t.Dim(1)
+	return t.U8()[r*width+at : (r+1)*width]
 }
-
-func stored(t tensor.Tensor) storedRows { return storedRows{t.U8(), t.Dim(1)} }
-
-// from returns row r from a byte on.
-func (s storedRows) from(r, at int) []uint8 { return s.bytes[r*s.width+at : (r+1)*s.width] }
 
 // setCodes sets the codes of a row from a column on. Packed rows begin with an even column.
 func (t Tensor) setCodes(row, col int, codes []uint8) {
 	per := t.Format.perByte()
-	to := stored(t.Codes).from(row, col/per)[:len(codes)/per]
+	to := rowFrom(t.Codes, row, col/per)[:len(codes)/per]
 	if !t.Format.Packed {
 		copy(to, codes)
 		return
@@ -121,7 +116,7 @@ func (t Tensor) Code(row, col int) uint8 {
 // RowCodes returns the codes of a row, one per byte. Packed codes are unpacked into scratch, which
 // has one byte per column. Otherwise the result is the stored row.
 func (t Tensor) RowCodes(row int, scratch []uint8) []uint8 {
-	codes := stored(t.Codes).from(row, 0)
+	codes := rowFrom(t.Codes, row, 0)
 	if !t.Format.Packed {
 		return codes
 	}
