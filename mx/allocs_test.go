@@ -7,15 +7,15 @@ import (
 	"spmoe/tensor"
 )
 
-// TestWarmCallsDoNotAllocate: quantizing and multiplying in formats that are not OCP MX take no
-// memory of the Go heap once arenas have grown.
+// TestWarmCallsDoNotAllocate: quantizing and multiplying take no memory of the Go heap once arenas
+// have grown.
 func TestWarmCallsDoNotAllocate(t *testing.T) {
 	const rows, n, k = 48, 64, 128
 	ex, transformed, shrunk := tensor.NewExec(), NVFP4, MXFP4
 	transformed.Hadamard, shrunk.Hadamard, shrunk.Shrink = 16, 64, true
 	x, dy, w := filled(1, tensor.BF16, rows, k, normal), filled(2, tensor.BF16, rows, n, normal), filled(3, tensor.BF16, n, k, normal)
 	y, dw := tensor.New(tensor.BF16, rows, n), tensor.New(tensor.FP32, n, k)
-	for _, f := range []struct{ row, tile, col Format }{{NVFP4, NVFP4Tile, transformed}, {FP8Row, FP8Tile, FP8Row}, {FP8RowPow2, FP8TilePow2, FP8RowPow2}, {MXFP4, MXFP4, shrunk}} {
+	for _, f := range []struct{ row, tile, col Format }{{NVFP4, NVFP4Tile, transformed}, {FP8Row, FP8Tile, FP8Row}, {FP8RowPow2, FP8TilePow2, FP8RowPow2}, {MXFP4, MXFP4, shrunk}, {E4M3, E4M3, E4M3}, {INT8, INT8, INT8}} {
 		inputs, weights := New(nil, f.row, AlongRows, rows, k), New(nil, f.tile, AlongRows, n, k)
 		inputCols, gradients := New(nil, f.col, AlongCols, rows, k), New(nil, f.col, AlongCols, rows, n)
 		sums := slices.DeleteFunc([]Sum{SumFP32, SumH100, SumB200}, func(s Sum) bool { return s.Multiplies(f.row, f.tile) != nil })

@@ -171,47 +171,6 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 	}
 }
 
-// TestWgradSpansNest: ranks with a half or a quarter of the sequences each produce partial sums.
-// Their tree sum equals the result of one rank, bit for bit.
-func TestWgradSpansNest(t *testing.T) {
-	const n, k, span, sequences = 70, 90, 96, 8
-	ex := tensor.NewExec()
-	for _, f := range []Format{E4M3, E5M2, INT8, sixteen} {
-		x, dy := filled(1, tensor.BF16, sequences*span, k, normal), filled(2, tensor.BF16, sequences*span, n, spread)
-		gradient := func(lo, hi, span int) []float32 {
-			cols := func(x tensor.Tensor) Tensor {
-				q := New(nil, f, AlongCols, hi-lo, x.Dim(1))
-				Quantize(ex, q, x.Slice(lo, hi).Mat(), RCEIL)
-				return q
-			}
-			dw := tensor.New(tensor.FP32, n, k)
-			SumFP32.Wgrad(ex, dw.Mat(), cols(dy), cols(x), span, false)
-			return dw.F32()
-		}
-		want := gradient(0, sequences*span, span)
-		for parts := 2; parts <= sequences; parts *= 2 {
-			sums := make([][]float32, parts)
-			for p := range sums {
-				sums[p] = gradient(p*sequences*span/parts, (p+1)*sequences*span/parts, span)
-			}
-			for ; len(sums) > 1; sums = sums[:len(sums)/2] {
-				for p := range len(sums) / 2 {
-					sums[p] = sums[2*p]
-					for i, v := range sums[2*p+1] {
-						sums[p][i] += v
-					}
-				}
-			}
-			if !slices.Equal(sums[0], want) {
-				t.Errorf("%v: the sum of %d parts differs from the whole", f, parts)
-			}
-		}
-		if slices.Equal(gradient(0, sequences*span, sequences*span), want) {
-			t.Errorf("%v: one span and many give the same bits: this test does not detect the order of the sum", f)
-		}
-	}
-}
-
 // TestWgradRows: parts of a gradient's rows have the bits of one product, with each format and sum.
 func TestWgradRows(t *testing.T) {
 	const rows, n, k, span = 256, 384, 128, 128

@@ -305,17 +305,3 @@ func TestPlainTensorCores(t *testing.T) {
 		}
 	}
 }
-
-// TestTensorCoresRound: a BF16 result is the FP32 one, rounded.
-func TestTensorCoresRound(t *testing.T) {
-	ex := tensor.NewExec()
-	x, w := random(1, 30, 50), random(2, 20, 50)
-	y, rounded := tensor.New(tensor.FP32, 30, 20), tensor.New(tensor.BF16, 30, 20)
-	mx.SumH100.Multiply(ex, y.Mat(), x.Mat(), w.Mat().T())
-	mx.SumH100.Multiply(ex, rounded.Mat(), x.Mat(), w.Mat().T())
-	for i, v := range y.F32() {
-		if got := rounded.BF16()[i]; got != tensor.ToBFloat16(v) {
-			t.Fatalf("element %d is %v, want %v rounded", i, got, v)
-		}
-	}
-}

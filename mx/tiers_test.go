@@ -304,26 +304,6 @@ func onThreads(threads int, x tensor.Tensor) (results [][]byte) {
 	return results
 }
 
-// TestPastTheCaches quantizes a matrix large enough for non-temporal stores, and the same matrix in
-// pieces.
-func TestPastTheCaches(t *testing.T) {
-	const pieces, rows, cols = 8, 1024, 512
-	x, ex := repeated(tensor.BF16, pieces*rows, cols), tensor.NewExec()
-	whole := allWays(ex, &guard{}, E4M3, RCEIL, x.Mat(), []int32{pieces * rows})
-	var parts [4][2][]byte
-	for i := range pieces {
-		for way, q := range allWays(ex, &guard{}, E4M3, RCEIL, x.Slice(i*rows, (i+1)*rows).Mat(), []int32{rows}) {
-			parts[way][0] = append(parts[way][0], q.Codes.Bytes()...)
-			parts[way][1] = append(parts[way][1], q.Scales.Bytes()...)
-		}
-	}
-	for way, q := range whole {
-		if !slices.Equal(q.Codes.Bytes(), parts[way][0]) || !slices.Equal(q.Scales.Bytes(), parts[way][1]) {
-			t.Errorf("%v, one pass %v: the whole differs from its pieces", q.Blocks, way >= 2)
-		}
-	}
-}
-
 // TestQuantizeAsWritten quantizes rows that are produced during the pass, each once. One matrix is
 // small, and one is large enough for non-temporal stores.
 func TestQuantizeAsWritten(t *testing.T) {
@@ -359,26 +339,5 @@ func TestQuantizeAsWritten(t *testing.T) {
 			}
 			ex.Close()
 		}
-	}
-}
-
-func TestWarmQuantizeAllocatesNothing(t *testing.T) {
-	x := filled(1, tensor.BF16, 170, 300, spread)
-	for threads := 1; threads <= 3; threads++ {
-		ex := tensor.NewParallelExec(threads)
-		defer ex.Close()
-		step := func() {
-			rows, cols := New(ex, E4M3, AlongRows, 170, 300), New(ex, E4M3, AlongCols, 170, 300)
-			QuantizeBoth(ex, rows, cols, x.Mat(), RCEIL)
-			Dequantize(ex, ex.New(tensor.BF16, 170, 300).Mat(), rows)
-			ex.Reset()
-		}
-		eachTier(func(tier string) {
-			// With 40 runs, a few objects allocated elsewhere in the process do not add up to one
-			// per run.
-			if n := testing.AllocsPerRun(40, step); n != 0 {
-				t.Errorf("tier %s, %d threads: %v allocations", tier, threads, n)
-			}
-		})
 	}
 }

@@ -3,11 +3,8 @@ package tensor
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"spmoe/tensor/internal/vec"
 )
 
 // Shapes about the blocks of query rows and of keys; head widths that differ and are no vector's
@@ -190,27 +187,6 @@ func TestCausalAttentionBackward(t *testing.T) {
 	})
 }
 
-// TestNaiveAttentionGradient holds the reference's own gradients against numeric ones.
-func TestNaiveAttentionGradient(t *testing.T) {
-	for _, shape := range []AttentionShape{attentionShapes[1], attentionShapes[5]} {
-		n := newAttention(newGenerator(FP32, 0), shape).naive()
-		for _, c := range []struct {
-			name        string
-			x, analytic dense
-		}{{"q", n.q, n.dq}, {"k", n.k, n.dk}, {"v", n.v, n.dv}} {
-			numeric := gradient(c.x, func() float64 {
-				n.compute()
-				return inner(n.o, n.do)
-			})
-			for i, want := range numeric.v {
-				if math.Abs(c.analytic.v[i]-want) > 1e-8 {
-					t.Errorf("gradient %d of %s is %v, want %v", i, c.name, c.analytic.v[i], want)
-				}
-			}
-		}
-	}
-}
-
 // TestAttentionRescales: scores that grow from key block to key block, slowly or so fast that
 // nothing is left of the earlier ones, give the softmax of all.
 func TestAttentionRescales(t *testing.T) {
@@ -227,73 +203,6 @@ func TestAttentionRescales(t *testing.T) {
 			near(t, "o", a.o.Matrix, want.o, scaled(want.mag.o, a.roundings()))
 			near(t, "lse", vectorOf(a.lse), dense{1, len(want.lse), want.lse}, absolute(1e-5))
 			near(t, "top", vectorOf(a.top), dense{1, len(want.top), want.top}, absolute(1e-5))
-		}
-	}
-}
-
-// whole computes the attention of one head with one product over all keys of all rows, and one over
-// all query rows for each gradient. Nothing is cut into blocks. The log-sum-exp of each row is that
-// of a.forward. It returns o, dq, dk and dv.
-func (a *attention) whole() []dense {
-	s, ex, dtype := a.shape, NewExec(), a.q.dtype
-	scores, dp := New(FP32, s.Seq, s.Seq).Mat(), New(FP32, s.Seq, s.Seq).Mat()
-	p, probs, ds := New(dtype, s.Seq, s.Seq).Mat(), New(dtype, s.Seq, s.Seq).Mat(), New(dtype, s.Seq, s.Seq).Mat()
-	MatMul(ex, scores, a.q.Matrix, a.k.T())
-	MatMul(ex, dp, a.do.Matrix, a.v.T())
-	inverse := make([]float32, s.Seq)
-	for i := range s.Seq {
-		seen := keyRange{s.first(0, i), i + 1}
-		inverse[i] = softmaxRow(p.ColSlice(seen.from, s.Seq), i, i+1-seen.from, scores.f32Row(i)[seen.from:], s.Scale)
-		clearKeys(p.RowSlice(i, i+1).ColSlice(0, seen.from))
-		softmaxBackwardRow(probs, ds, i, seen, s.Scale, scores.f32Row(i), dp.f32Row(i), a.lse[i], dotRow(a.do.Matrix, a.o.Matrix, i))
-	}
-	like := func(m Matrix) Matrix { return New(m.dtype, m.Rows, m.Cols).Mat() }
-	out, o, dq, dk, dv := New(FP32, s.Seq, s.ValueDim).Mat(), like(a.o.Matrix), like(a.dq.Matrix), like(a.dk.Matrix), like(a.dv.Matrix)
-	MatMul(ex, out, p, a.v.Matrix)
-	for i := range s.Seq {
-		scaleRow(o, i, inverse[i], out.f32Row(i))
-	}
-	MatMul(ex, dv, probs.T(), a.do.Matrix)
-	MatMul(ex, dq, ds, a.k.Matrix)
-	MatMul(ex, dk, ds.T(), a.q.Matrix)
-	return []dense{values(o), values(dq), values(dk), values(dv)}
-}
-
-// softmaxRow sets row i of p to exp(scale·scores - max) for the first seen scores. It returns the
-// inverse of the row's sum.
-func softmaxRow(p Matrix, i, seen int, scores []float32, scale float32) float32 {
-	scores = scores[:seen]
-	top := scale * vec.Max(scores)
-	if p.dtype == BF16 {
-		return 1 / vec.ExpSumBF16(only(p.bf16Row(i), keyRange{0, seen}), scale, scores, top)
-	}
-	return 1 / vec.ExpSum(only(p.f32Row(i), keyRange{0, seen}), scale, scores, top)
-}
-
-func clearKeys(m Matrix) { fill(m, func() float64 { return 0 }) }
-
-// TestAttentionOrderOfSums: blocks do not change a bit of the gradients, nor of the output of a
-// sequence with one key block.
-func TestAttentionOrderOfSums(t *testing.T) {
-	for _, s := range []AttentionShape{
-		{Batch: 1, Seq: forwardKeys, Heads: 1, KeyDim: 24, ValueDim: 40, Scale: 0.2},
-		{Batch: 1, Seq: 448, Heads: 1, KeyDim: 24, ValueDim: 40, Scale: 0.2, First: documents(448, 0, 30, 100, 300)},
-		{Batch: 1, Seq: 1088, Heads: 1, KeyDim: 24, ValueDim: 40, Scale: 0.2, First: documents(1088, 0, 30, 400, 1000)},
-		{Batch: 1, Seq: longSequence + longQueryBlock, Heads: 1, KeyDim: 24, ValueDim: 40, Scale: 0.2},
-	} {
-		for _, dtype := range floats {
-			t.Run(fmt.Sprintf("%v/%d", dtype, s.Seq), func(t *testing.T) {
-				a := newAttention(newGenerator(dtype, 0), s)
-				a.forward()
-				a.backward()
-				want := a.whole()
-				if s.Seq <= forwardKeys {
-					same(t, "o", a.o.Matrix, want[0])
-				}
-				same(t, "dq", a.dq.Matrix, want[1])
-				same(t, "dk", a.dk.Matrix, want[2])
-				same(t, "dv", a.dv.Matrix, want[3])
-			})
 		}
 	}
 }
@@ -324,104 +233,6 @@ func TestAttentionOnThreads(t *testing.T) {
 				same(t, fmt.Sprintf("%v, result %d on %d threads", dtype, i, threads), m, want[i])
 			}
 			same(t, "lse", vectorOf(a.lse), want[4])
-		}
-	}
-}
-
-// TestAttentionScratch: the scratch memory of the forward pass does not grow with a long sequence.
-// That of the backward pass grows by one FP32 row of dq and one delta per position.
-func TestAttentionScratch(t *testing.T) {
-	var forward, backward []int
-	for _, seq := range []int{longSequence, 2 * longSequence} {
-		a := newAttention(newGenerator(BF16, 0), AttentionShape{Batch: 1, Seq: seq, Heads: 1, KeyDim: 16, ValueDim: 16, Scale: 0.3})
-		a.forward()
-		forward = append(forward, a.ex.Peak())
-		a.backward()
-		backward = append(backward, a.ex.Peak())
-	}
-	if forward[1] != forward[0] {
-		t.Errorf("forward needs %d and %d bytes of scratch memory", forward[0], forward[1])
-	}
-	if grown, want := backward[1]-backward[0], longSequence*(16+1)*4; grown != want {
-		t.Errorf("backward needs %d bytes more for twice the sequence, want %d", grown, want)
-	}
-}
-
-// TestAttentionKeepsDocumentsApart: nothing of another document changes a bit of a row's output, or
-// of the gradients that it gives.
-func TestAttentionKeepsDocumentsApart(t *testing.T) {
-	// Tokens begin to end are the document that both runs have.
-	for _, c := range []struct{ seq, begin, end int }{{200, 70, 140}, {1400, 500, 1100}} {
-		testDocumentsApart(t, c.seq, c.begin, c.end)
-	}
-}
-
-func testDocumentsApart(t *testing.T, seq, begin, end int) {
-	s := AttentionShape{Batch: 1, Seq: seq, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4, First: documents(seq, 0, begin, end)}
-	for _, dtype := range floats {
-		results := func(seed uint64) []dense {
-			a := newAttention(newGenerator(dtype, 0), s)
-			other := generator{rand.New(rand.NewPCG(seed, 7)), dtype, 0}
-			for _, r := range []region{a.q, a.k, a.v, a.do} {
-				x := values(other.matrix(seq, r.Cols).Matrix)
-				for i := range seq {
-					for j, v := range x.row(i) {
-						if i < begin || i >= end {
-							set(r.Matrix, i, j, v)
-						}
-					}
-				}
-			}
-			a.forward()
-			a.backward()
-			var parts []dense
-			for _, r := range []region{a.o, a.dq, a.dk, a.dv} {
-				parts = append(parts, values(r.RowSlice(begin, end)))
-			}
-			return parts
-		}
-		for i, got := range results(1) {
-			if !slices.Equal(got.v, results(2)[i].v) {
-				t.Errorf("%v: result %d of a document depends on another one", dtype, i)
-			}
-		}
-	}
-}
-
-func TestFirstPositionsPanic(t *testing.T) {
-	for want, first := range map[string][]int32{
-		"First with 4 positions":      {0, 0, 0, 0},
-		"row 2 of sequence 0 attends": {0, 0, 3, 3, 3},
-		"from position -1,":           {-1, 0, 0, 0, 0},
-		"the row before it from 1":    {0, 1, 1, 0, 0},
-	} {
-		s := attentionShapes[5]
-		s.First = first
-		mustPanic(t, want, newAttention(newGenerator(FP32, 0), s).forward)
-	}
-}
-
-// TestAttentionIsCausal: no bit of a row's output depends on later rows or on other sequences.
-func TestAttentionIsCausal(t *testing.T) {
-	s := AttentionShape{Batch: 2, Seq: forwardKeys + 30, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4}
-	for _, dtype := range floats {
-		for _, from := range []int{1, 63, 64, 65, 100, 511, 512, 513, 541} {
-			a := newAttention(newGenerator(dtype, 0), s)
-			a.forward()
-			before, lse := values(a.o.Matrix), values(vectorOf(a.lse))
-			for _, m := range []region{a.q, a.k, a.v} {
-				fill(m.RowSlice(from, s.Seq), func() float64 { return 1e15 })
-			}
-			a.forward()
-			same(t, "earlier row", a.o.RowSlice(0, from), dense{from, before.cols, before.v[:from*before.cols]})
-			rest := dense{s.Seq, before.cols, before.v[s.Seq*before.cols:]}
-			same(t, "row of the other sequence", a.o.RowSlice(s.Seq, 2*s.Seq), rest)
-			same(t, "lse", vectorOf(a.lse[:from]), dense{1, from, lse.v[:from]})
-			for r := from; r < s.Seq; r++ {
-				if get(a.o.Matrix, r, 0) == *before.at(r, 0) {
-					t.Fatalf("%v: row %d does not see the change of rows from %d on", dtype, r, from)
-				}
-			}
 		}
 	}
 }

@@ -5,32 +5,6 @@ import (
 	"testing"
 )
 
-func TestDType(t *testing.T) {
-	for _, c := range []struct {
-		dtype DType
-		size  int
-		name  string
-	}{{FP32, 4, "fp32"}, {BF16, 2, "bf16"}, {INT32, 4, "int32"}, {UINT8, 1, "uint8"}, {9, 1, "DType(9)"}} {
-		if c.dtype.Size() != c.size || c.dtype.String() != c.name {
-			t.Errorf("%d: %d bytes, named %q; want %d, %q", c.dtype, c.dtype.Size(), c.dtype, c.size, c.name)
-		}
-	}
-}
-
-func TestBFloat16RoundTrip(t *testing.T) {
-	for bits := range 1 << 16 {
-		b := BFloat16(bits)
-		f := b.Float32()
-		if f != f {
-			if r := ToBFloat16(f).Float32(); r == r {
-				t.Errorf("NaN %#x became %v", bits, r)
-			}
-		} else if got := ToBFloat16(f); got != b {
-			t.Errorf("%#x came back as %#x", bits, got)
-		}
-	}
-}
-
 func TestToBFloat16(t *testing.T) {
 	for _, c := range []struct {
 		from uint32

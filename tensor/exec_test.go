@@ -5,51 +5,6 @@ import (
 	"testing"
 )
 
-func TestExecLoadStore(t *testing.T) {
-	ex := NewExec()
-	f, b := random(1, FP32, 3, 5).Mat(), random(2, BF16, 3, 5).Mat()
-	if row := ex.load(0, f, 1); &row[0] != &f.f32Row(1)[0] || len(row) != 5 {
-		t.Error("an FP32 row was copied")
-	}
-	if row := ex.target(0, f, 2); &row[0] != &f.f32Row(2)[0] {
-		t.Error("an FP32 row is not computed in place")
-	}
-	row, other := ex.load(0, b, 1), ex.load(1, b, 2)
-	for j := range row {
-		if float64(row[j]) != get(b, 1, j) || float64(other[j]) != get(b, 2, j) {
-			t.Fatalf("column %d was loaded as %v and %v, want %v and %v", j, row[j], other[j], get(b, 1, j), get(b, 2, j))
-		}
-	}
-	out := ex.target(2, b, 0)
-	for j := range out {
-		out[j] = 1 + float32(j)*0x1p-9
-	}
-	ex.store(b, 0, out)
-	for j, x := range out {
-		if want := ToBFloat16(x).Float32(); get(b, 0, j) != float64(want) {
-			t.Errorf("column %d was stored as %v, want %v", j, get(b, 0, j), want)
-		}
-	}
-}
-
-func TestExecScratchRowsAreApart(t *testing.T) {
-	ex := NewExec()
-	for _, n := range []int{3, 100, 7} { // grows, then shrinks
-		for i := range ex.rows {
-			row := ex.scratchRow(i, n)
-			for j := range row {
-				row[j] = float32(i)
-			}
-		}
-		for i := range ex.rows {
-			row := ex.scratchRow(i, n)
-			if len(row) != n || row[0] != float32(i) || row[n-1] != float32(i) {
-				t.Fatalf("scratch row %d of %d elements: %v", i, n, row)
-			}
-		}
-	}
-}
-
 // TestWarmStepAllocatesNothing runs every kernel that takes an Exec, as a step would.
 func TestWarmStepAllocatesNothing(t *testing.T) {
 	for _, dtype := range floats {

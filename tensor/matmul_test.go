@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"testing"
@@ -76,42 +75,4 @@ func TestMatMulAdd(t *testing.T) {
 		near(t, "c", c.Matrix, want, scaled(mag, float64(a.Cols+1)*eps32))
 		c.intact(t)
 	})
-}
-
-func TestMatMulPanics(t *testing.T) {
-	ex := NewExec()
-	m := func(dtype DType, rows, cols int) Matrix { return New(dtype, rows, cols).Mat() }
-	for want, f := range map[string]func(){
-		"product of [2, 3] and [4, 5] into [2, 5]":   func() { MatMul(ex, m(FP32, 2, 5), m(FP32, 2, 3), m(FP32, 4, 5)) },
-		"product of [2, 3] and [3, 5] into [2, 4]":   func() { MatMul(ex, m(FP32, 2, 4), m(FP32, 2, 3), m(FP32, 3, 5)) },
-		"product of [2, 3] and [3, 5] into [3, 5]":   func() { MatMul(ex, m(FP32, 3, 5), m(FP32, 2, 3), m(FP32, 3, 5)) },
-		"product of fp32 and bf16 into fp32":         func() { MatMul(ex, m(FP32, 2, 5), m(FP32, 2, 3), m(BF16, 3, 5)) },
-		"product of fp32 and fp32 into bf16":         func() { MatMul(ex, m(BF16, 2, 5), m(FP32, 2, 3), m(FP32, 3, 5)) },
-		"product of int32 and int32 into int32":      func() { MatMul(ex, m(INT32, 2, 5), m(INT32, 2, 3), m(INT32, 3, 5)) },
-		"MatMulAdd accumulates in FP32 only":         func() { MatMulAdd(ex, m(BF16, 2, 5), m(BF16, 2, 3), m(BF16, 3, 5)) },
-		"a row kernel was given a transposed matrix": func() { MatMul(ex, m(FP32, 5, 2).T(), m(FP32, 2, 3), m(FP32, 3, 5)) },
-	} {
-		mustPanic(t, want, f)
-	}
-}
-
-// TestRowsDoNotDependOnTheirNumber: with more rows than those of products that read b in place, a
-// row of the result is the same however many others there are.
-func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
-	ex := NewExec()
-	for _, dtype := range floats {
-		for _, k := range []int{40, 513, 2048} {
-			const most, n = 400, 70
-			a, w := random(1, dtype, most, k), random(2, dtype, n, k)
-			want := New(dtype, most, n)
-			MatMul(ex, want.Mat(), a.Mat(), w.Mat().T())
-			for _, rows := range []int{65, 96, 128, 193, 399} {
-				got := New(dtype, rows, n)
-				MatMul(ex, got.Mat(), a.Slice(most-rows, most).Mat(), w.Mat().T())
-				if !bytes.Equal(got.Bytes(), want.Slice(most-rows, most).Bytes()) {
-					t.Errorf("%v, k = %d: a product of %d rows has other bits than the same rows of one of %d", dtype, k, rows, most)
-				}
-			}
-		}
-	}
 }

@@ -5,17 +5,6 @@ import (
 	"testing"
 )
 
-func TestMat(t *testing.T) {
-	for _, c := range []struct {
-		dims       []int
-		rows, cols int
-	}{{[]int{}, 1, 1}, {[]int{5}, 1, 5}, {[]int{2, 3}, 2, 3}, {[]int{2, 3, 4}, 6, 4}, {[]int{0, 4}, 0, 4}} {
-		if m := New(BF16, c.dims...).Mat(); m.Rows != c.rows || m.Cols != c.cols || m.DType() != BF16 {
-			t.Errorf("%v is a %v matrix [%d, %d], want [%d, %d]", c.dims, m.DType(), m.Rows, m.Cols, c.rows, c.cols)
-		}
-	}
-}
-
 func TestMatrixViews(t *testing.T) {
 	for _, dtype := range floats {
 		n := New(dtype, 3, 4)

@@ -94,22 +94,6 @@ func (s AdamWState) copied(offset int) AdamWState {
 	return AdamWState{Master: moved(s.Master), ExpAvg: moved(s.ExpAvg), ExpAvgSq: moved(s.ExpAvgSq)}
 }
 
-// TestAdamWShapes: tensors of any shape are updated as in one dimension.
-func TestAdamWShapes(t *testing.T) {
-	const rows, cols = 3, 1111
-	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
-	for _, moments := range []DType{FP32, BF16} {
-		got, grad, work := randomState(rows*cols).in(moments), random(4, FP32, rows*cols), New(BF16, rows, cols)
-		want := got.copied(0)
-		shaped := AdamWState{got.Master.Reshape(rows, cols), got.ExpAvg.Reshape(1, rows*cols), got.ExpAvgSq.Reshape(cols, rows)}
-		AdamW(NewExec(), want, want, New(BF16, rows*cols), grad, step, new(UpdateSums))
-		AdamW(NewExec(), shaped, shaped, work, grad.Reshape(rows, cols), step, new(UpdateSums))
-		if !got.equal(want) {
-			t.Errorf("%v moments: other bits than in one dimension", moments)
-		}
-	}
-}
-
 // in returns the state with moments of the given type.
 func (s AdamWState) in(moments DType) AdamWState {
 	return AdamWState{s.Master, converted(s.ExpAvg, moments), converted(s.ExpAvgSq, moments)}
@@ -119,24 +103,6 @@ func converted(x Tensor, to DType) Tensor {
 	c := New(to, x.Len())
 	Convert(NewExec(), c.Mat(), x.Mat())
 	return c
-}
-
-// TestAdamWRoundsMomentsLast: with BF16 moments, the weights have the bits of an update by FP32
-// moments, and the moments are those of that update, rounded.
-func TestAdamWRoundsMomentsLast(t *testing.T) {
-	const n = 5003
-	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
-	grad, got := random(4, FP32, n), randomState(n).in(BF16)
-	want := got.in(FP32).copied(0)
-	work := New(BF16, n)
-	AdamW(NewExec(), want, want, work, grad, step, new(UpdateSums))
-	AdamW(NewExec(), got, got, work, grad, step, new(UpdateSums))
-	if !got.equal(want.in(BF16)) {
-		t.Error("other bits than an FP32 update whose moments are rounded")
-	}
-	if exact := got.in(FP32); bytes.Equal(exact.ExpAvg.Bytes(), want.ExpAvg.Bytes()) {
-		t.Error("no moment was rounded, so the test shows nothing")
-	}
 }
 
 // randomState is weights and moments, the second without a sign.

@@ -70,45 +70,6 @@ func TestRotateHalves(t *testing.T) {
 	})
 }
 
-// TestRotateFrom: a part of a table turns rows as those positions of the whole.
-func TestRotateFrom(t *testing.T) {
-	ex := NewExec()
-	table := NewRotaryTable(rotarySeq, rotaryFrequencies(rotaryPairs), rotaryScale)
-	eachLayout(t, func(t *testing.T, g *generator) {
-		x := g.matrix(rotarySeq, 2*rotaryPairs)
-		part := g.matrix(rotarySeq-2, 2*rotaryPairs)
-		Convert(ex, part.Matrix, x.RowSlice(2, rotarySeq))
-		table.Rotate(ex, x.Matrix, rotarySeq)
-		table.From(2).Rotate(ex, part.Matrix, rotarySeq-2)
-		same(t, "rows from position 2 on", part.Matrix, values(x.RowSlice(2, rotarySeq)))
-	})
-}
-
-// TestRotateBack: turning there and back scales by scale², and each way a pair's norm by scale.
-func TestRotateBack(t *testing.T) {
-	ex := NewExec()
-	table := NewRotaryTable(rotarySeq, rotaryFrequencies(rotaryPairs), rotaryScale)
-	eachLayout(t, func(t *testing.T, g *generator) {
-		x := g.matrix(2*rotarySeq, 2*rotaryPairs)
-		before := values(x.Matrix)
-		table.Rotate(ex, x.Matrix, rotarySeq)
-		after := values(x.Matrix)
-		for i := 0; i < len(before.v); i += 2 {
-			was, is := math.Hypot(before.v[i], before.v[i+1]), math.Hypot(after.v[i], after.v[i+1])
-			if math.Abs(is-rotaryScale*was) > 2*unit(g.dtype)*rotaryScale*was+1e-6 {
-				t.Fatalf("the norm of pair %d went from %v to %v, want %v", i/2, was, is, rotaryScale*was)
-			}
-		}
-		table.RotateBack(ex, x.Matrix, rotarySeq)
-		want := mapped(func(x ...float64) float64 { return rotaryScale * rotaryScale * x[0] }, before)
-		near(t, "there and back", x.Matrix, want, func(i int) float64 {
-			norm := math.Hypot(before.v[i&^1], before.v[i|1])
-			return (4*unit(g.dtype) + 4e-7) * rotaryScale * rotaryScale * norm
-		})
-		x.intact(t)
-	})
-}
-
 // TestRotateBackIsTheTranspose: <Rotate(x), y> = <x, RotateBack(y)>.
 func TestRotateBackIsTheTranspose(t *testing.T) {
 	ex := NewExec()
@@ -137,18 +98,5 @@ func TestRotaryAnglesAreRounded(t *testing.T) {
 	rounded, exact := math.Cos(float64(position*f)), math.Cos(position*freq)
 	if math.Abs(got-rounded) > 1e-6 || math.Abs(exact-rounded) < 1e-4 {
 		t.Errorf("cosine %v, want %v (%v if the angle were exact)", got, rounded, exact)
-	}
-}
-
-func TestRotatePanics(t *testing.T) {
-	table := NewRotaryTable(3, []float64{1, 0.5}, 1)
-	for want, f := range map[string]func(){
-		"rotating 6 columns":  func() { table.Rotate(NewExec(), New(BF16, 3, 6).Mat(), 3) },
-		"rotating 2 columns":  func() { table.RotateBack(NewExec(), New(BF16, 3, 2).Mat(), 3) },
-		"in sequences of 4":   func() { table.Rotate(NewExec(), New(FP32, 4, 4).Mat(), 4) },
-		"in sequences of 0":   func() { table.Rotate(NewExec(), New(FP32, 4, 4).Mat(), 0) },
-		"a transposed matrix": func() { table.Rotate(NewExec(), New(FP32, 4, 3).Mat().T(), 3) },
-	} {
-		mustPanic(t, want, f)
 	}
 }

@@ -135,42 +135,6 @@ func (j *rowJob) kernels(ex *Exec) map[string]func() float64 {
 	}
 }
 
-// TestRowKernelsSplitWork fails if a kernel of that size would stay on one thread.
-func TestRowKernelsSplitWork(t *testing.T) {
-	if elements := 300 * 140 * rowWork; elements < leastWork {
-		t.Fatalf("%d operations are too few to be split", elements)
-	}
-	ex := NewParallelExec(2)
-	defer ex.Close()
-	for name, run := range newRowJob(BF16, 0).kernels(ex) {
-		ex.queue.next.Store(-1)
-		run()
-		if ex.queue.next.Load() == -1 {
-			t.Errorf("%s ran on one thread", name)
-		}
-	}
-}
-
-// TestWithoutExec: the forms of kernels without an Exec give the results of those with one.
-func TestWithoutExec(t *testing.T) {
-	ex := NewExec()
-	x, y := random(1, FP32, 5, 40_000), random(1, FP32, 5, 40_000)
-	if got, want := total(SumSquares(NewExec(), x, 1000)), total(SumSquares(ex, y, 1000)); got != want {
-		t.Errorf("SumSquares is %v without an Exec and %v with one", got, want)
-	}
-	targets := []int32{3, -1, 39_999, 0, 7}
-	if got, want := wholeCrossEntropy(NewExec(), new(CrossEntropy), x.Mat(), targets, 2), wholeCrossEntropy(ex, new(CrossEntropy), y.Mat(), targets, 2); got != want {
-		t.Errorf("CrossEntropy is %v without an Exec and %v with one", got, want)
-	}
-	Softmax(NewExec(), x.Mat())
-	Softmax(ex, y.Mat())
-	Sigmoid(NewExec(), x.Mat())
-	Sigmoid(ex, y.Mat())
-	if !slices.Equal(x.Bytes(), y.Bytes()) {
-		t.Error("the matrices differ")
-	}
-}
-
 func TestRowKernelsOnThreadsAllocateNothing(t *testing.T) {
 	ex := NewParallelExec(2)
 	defer ex.Close()

@@ -125,32 +125,3 @@ func TestScaledThreadsGiveTheSameBits(t *testing.T) {
 		}
 	}
 }
-
-func TestScaledShapesThatDoNotFitPanic(t *testing.T) {
-	ex := NewExec()
-	u := func(rows, cols int) Matrix { return New(UINT8, rows, cols).Mat() }
-	good, c := Scaled{u(3, 40), u(3, 2), format.E4M3}, New(FP32, 3, 3).Mat()
-	mustPanic(t, "want scales [3, 2]", func() { MatMulScaled(ex, c, good, Scaled{u(3, 40), u(3, 1), format.E4M3}) })
-	mustPanic(t, "product of", func() { MatMulScaled(ex, c, good, Scaled{u(3, 41), u(3, 2), format.E4M3}) })
-	mustPanic(t, "product of", func() { MatMulScaled(ex, New(FP32, 3, 4).Mat(), good, good) })
-	mustPanic(t, "want uint8", func() { MatMulScaled(ex, c, good, Scaled{New(BF16, 3, 40).Mat(), u(3, 2), format.E4M3}) })
-	mustPanic(t, "FP32 only", func() { MatMulScaledAdd(ex, New(BF16, 3, 3).Mat(), good, good) })
-	MatMulScaled(ex, c, good, good)
-}
-
-func ExampleMatMulScaled() {
-	const one, scaleTwo = 0x38, 128 // in E4M3; in E8M0
-	fill := func(rows, cols int, x uint8) Matrix {
-		t := New(UINT8, rows, cols)
-		for i := range t.U8() {
-			t.U8()[i] = x
-		}
-		return t.Mat()
-	}
-	x := Scaled{Codes: fill(1, 64, one), Scales: fill(1, 2, scaleTwo), Element: format.E4M3}
-	w := Scaled{Codes: fill(2, 64, one), Scales: fill(2, 2, scaleTwo), Element: format.E4M3}
-	y := New(FP32, 1, 2)
-	MatMulScaled(NewExec(), y.Mat(), x, w)
-	fmt.Println(y.F32())
-	// Output: [256 256]
-}

@@ -26,8 +26,3 @@ func TestMatMulSymmetric(t *testing.T) {
 		}
 	}
 }
-
-func TestMatMulSymmetricPanics(t *testing.T) {
-	x := New(FP32, 3, 2).Mat()
-	mustPanic(t, "a symmetric product of shape [3, 2]", func() { MatMulSymmetric(NewExec(), x, x, x) })
-}

@@ -79,20 +79,3 @@ func TestTeamSameBits(t *testing.T) {
 		wg.Wait()
 	}
 }
-
-// TestTeamSeats: a member that has left makes room for another, and no more may join than there is
-// room for.
-func TestTeamSeats(t *testing.T) {
-	team := NewTeam(2, 1)
-	defer team.Close()
-	first := team.Join()
-	team.Join()
-	first.Close()
-	team.Join()
-	defer func() {
-		if recover() == nil {
-			t.Error("a third member has joined a team of two")
-		}
-	}()
-	team.Join()
-}

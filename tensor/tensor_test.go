@@ -31,13 +31,6 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestZeroTensor(t *testing.T) {
-	var z Tensor
-	if z.Valid() || z.Len() != 0 || len(z.Bytes()) != 0 || len(z.F32()) != 0 {
-		t.Errorf("valid %v, %d elements, %d bytes", z.Valid(), z.Len(), len(z.Bytes()))
-	}
-}
-
 // counting returns an INT32 tensor of 0, 1, 2, ...
 func counting(dims ...int) Tensor {
 	t := New(INT32, dims...)
@@ -74,53 +67,5 @@ func TestViews(t *testing.T) {
 	c.Slice(2, 4).Zero()
 	if got := c.I32(); got[11] != -1 || slices.Max(got[12:]) != 0 || got[10] != 10 {
 		t.Errorf("after zeroing a slice: %v", got)
-	}
-}
-
-func TestDim(t *testing.T) {
-	n := New(FP32, 2, 3, 5)
-	for i, want := range map[int]int{0: 2, 1: 3, 2: 5, -1: 5, -2: 3, -3: 2} {
-		if got := n.Dim(i); got != want {
-			t.Errorf("Dim(%d) = %d, want %d", i, got, want)
-		}
-	}
-	n.Dims()[0] = 9
-	if n.Dim(0) != 2 {
-		t.Error("Dims is not a copy")
-	}
-}
-
-func TestBytes(t *testing.T) {
-	f, b := New(FP32, 2), New(BF16, 2)
-	f.F32()[1] = 1.5
-	b.BF16()[1] = ToBFloat16(1.5)
-	if !bytes.Equal(f.Bytes(), []byte{0, 0, 0, 0, 0, 0, 0xc0, 0x3f}) {
-		t.Errorf("fp32 bytes % x", f.Bytes())
-	}
-	if !bytes.Equal(b.Bytes(), []byte{0, 0, 0xc0, 0x3f}) {
-		t.Errorf("bf16 bytes % x", b.Bytes())
-	}
-}
-
-func TestTensorPanics(t *testing.T) {
-	n := New(FP32, 4, 2)
-	for want, f := range map[string]func(){
-		"bf16 elements requested from a fp32 tensor":  func() { n.BF16() },
-		"fp32 elements requested from a uint8 tensor": func() { New(UINT8, 4).F32() },
-		"5 dimensions, at most 4":                     func() { New(FP32, 1, 1, 1, 1, 1) },
-		"negative dimension":                          func() { New(FP32, 2, -1) },
-		"slice [3, 5) of a first dimension of 4": func() {
-			n.Slice(3, 5)
-		},
-		"slice [-1, 2)":                  func() { n.Slice(-1, 2) },
-		"slice [3, 2)":                   func() { n.Slice(3, 2) },
-		"slice [4, 5)":                   func() { n.Index(4) },
-		"cannot reshape [4 2] to [3 3]":  func() { n.Reshape(3, 3) },
-		"dimension 2 of a tensor of 2":   func() { n.Dim(2) },
-		"dimension -3 of a tensor of 2":  func() { n.Dim(-3) },
-		"rows [2, 5) of a matrix of 4":   func() { n.Mat().RowSlice(2, 5) },
-		"rows [-1, 1) of a matrix of 2 ": func() { n.Mat().ColSlice(-1, 1) },
-	} {
-		mustPanic(t, want, f)
 	}
 }

@@ -127,26 +127,6 @@ func TestParallelPanics(t *testing.T) {
 	}
 }
 
-func TestParallelAllocatesNothing(t *testing.T) {
-	ex := NewParallelExec(2)
-	defer ex.Close()
-	x, w, y := New(BF16, 64, 256), New(BF16, 256, 256), New(BF16, 64, 256)
-	step := func() { MatMul(ex, y.Mat(), x.Mat(), w.Mat().T()) }
-	step()
-	if n := testing.AllocsPerRun(20, step); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-// BenchmarkForkJoin is what a kernel pays for its second thread.
-func BenchmarkForkJoin(b *testing.B) {
-	ex := NewParallelExec(2)
-	defer ex.Close()
-	for b.Loop() {
-		ex.parallel(2, leastWork, operands{}, func(*Exec, operands, int, int) {})
-	}
-}
-
 // TestLateWake: a helper that wakes when all is done does nothing, neither of the work that it was
 // woken for nor of none, and takes part in what comes next.
 func TestLateWake(t *testing.T) {

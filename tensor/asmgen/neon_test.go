@@ -1,7 +1,6 @@
 package asmgen
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -127,48 +126,5 @@ func TestCommittedWords(t *testing.T) {
 	slices.Sort(lines)
 	if lines = slices.Compact(lines); len(lines) > 0 {
 		checkWords(t, lines)
-	}
-}
-
-// An arm64 function loads arguments, counts and returns as arm64 does. Instructions that Go's
-// assembler supports are left to it.
-func TestFuncARM64(t *testing.T) {
-	f := NewFileARM64("p", "go run ./asm", "arm64")
-	fn := f.Func("f", "f adds.", Arg("x", "unsafe.Pointer"), Arg("n", "int"))
-	x, n := fn.Load("x"), fn.Load("n")
-	v := fn.Vs(2)
-	fn.CountDown(n, func() {
-		fn.I("FLDPQ", x.At(32), Pair{v[0], v[1]})
-		fn.I("VFADD", v[0].S4(), v[1].S4(), v[1].S4())
-		fn.I("VFMLA", v[0].S4(), v[1].S4(), v[1].S4())
-		fn.I("VFMLA", v[0].S(3), v[1].S4(), v[1].S4())
-		fn.I("FMOVQ", v[1], x.Field("call_sum"))
-	})
-	fn.Return()
-	want := `
-TEXT ·f(SB), NOSPLIT, $0-16
-	MOVD x+0(FP), R0
-	MOVD n+8(FP), R1
-	PCALIGN $64
-loop1:
-	FLDPQ 32(R0), (F0, F1)
-	WORD $0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	VFMLA V0.S4, V1.S4, V1.S4
-	WORD $0x4fa01821 // fmla v1.4s, v1.4s, v0.s[3]
-	FMOVQ F1, call_sum(R0)
-	SUBS $1, R1
-	BNE loop1
-	RET
-`
-	if text := f.Asm(); !strings.HasSuffix(text, want) {
-		t.Errorf("the function is\n%s\nwant\n%s", text, want)
-	}
-}
-
-func TestNeonNames(t *testing.T) {
-	v := NeonReg(31)
-	got := fmt.Sprint(v, v.S4(), v.D2(), v.H8(), v.B16(), v.S2(), v.H4(), v.S(2), r0+25)
-	if want := "F31 V31.S4 V31.D2 V31.H8 V31.B16 V31.S2 V31.H4 V31.S[2] R25"; got != want {
-		t.Errorf("names are %s, want %s", got, want)
 	}
 }

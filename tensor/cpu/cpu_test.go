@@ -59,51 +59,6 @@ func TestKnownCPUs(t *testing.T) {
 	}
 }
 
-func TestTiersOfThisCPU(t *testing.T) {
-	have := cpu.Tiers()
-	if have[0] != cpu.Generic || !slices.Contains(have, cpu.Best()) || !slices.Contains(have, cpu.Detected().Best()) {
-		t.Errorf("Tiers() = %v, Best() = %v", have, cpu.Best())
-	}
-	if cpu.Model() == "" {
-		t.Error("the CPU has no name")
-	}
-}
-
-// Every tier stands in the table once and follows its base.
-func TestTableOfTiers(t *testing.T) {
-	seen := map[cpu.Tier]bool{"": true}
-	for _, tier := range cpu.All() {
-		if seen[tier] || !seen[tier.Base()] {
-			t.Errorf("%v stands in the table twice, or before %v", tier, tier.Base())
-		}
-		if tier.String() != strings.ToLower(tier.String()) {
-			t.Errorf("%s=%v would not be found", cpu.EnvVar, tier)
-		}
-		seen[tier] = true
-	}
-}
-
-func TestIncludes(t *testing.T) {
-	tests := []struct {
-		tier, other cpu.Tier
-		want        bool
-	}{
-		{cpu.AVX2, cpu.AVX2, true},
-		{cpu.AVX2, cpu.Generic, true},
-		{cpu.Generic, cpu.AVX2, false},
-		{cpu.AMX, cpu.AVX2, true},
-		{cpu.AMX, cpu.AVX512, true},
-		{cpu.AMX, cpu.AVX512BF16, false}, // its VDPBF16PS is slow
-		{cpu.AVX512BF16, cpu.AVX512, true},
-		{cpu.AVX512, cpu.AVX512BF16, false},
-	}
-	for _, tt := range tests {
-		if got := tt.tier.Includes(tt.other); got != tt.want {
-			t.Errorf("%v includes %v: %v, want %v", tt.tier, tt.other, got, tt.want)
-		}
-	}
-}
-
 // A tier without a row uses that of the best tier it includes.
 func TestTable(t *testing.T) {
 	table := cpu.Table[int]{cpu.Generic: 0, cpu.AVX2: 1, cpu.AVX512BF16: 2}

@@ -25,20 +25,6 @@ func sumOf(terms []float64) float64 {
 	return s.Value()
 }
 
-func TestSingleTerms(t *testing.T) {
-	for _, x := range []float64{0, 1, -1, 0.1, math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64, -math.SmallestNonzeroFloat64, 0x1p-1022, 0x1.fffffffffffffp-1023} {
-		if got := sumOf([]float64{x}); got != x {
-			t.Errorf("the sum of %g is %g", x, got)
-		}
-	}
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 10000 {
-		if x := anyFloat(r); sumOf([]float64{x}) != x || sumOf([]float64{x, -x}) != 0 {
-			t.Fatalf("the sum of %g is %g, with its negative %g", x, sumOf([]float64{x}), sumOf([]float64{x, -x}))
-		}
-	}
-}
-
 // Sums are those of big.Float with enough bits for every term.
 func TestSumsAreRoundedOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

@@ -61,25 +61,6 @@ func TestEncodeNearest(t *testing.T) {
 	}
 }
 
-func TestDecodeOfEncodeIsIdentity(t *testing.T) {
-	for _, f := range elements {
-		for c := range f.Codes() {
-			code := uint8(c)
-			v := f.Decode(code)
-			if v != v || math.IsInf(float64(v), 0) {
-				continue
-			}
-			want := code
-			if f == INT8 && code == 0x80 {
-				want = 0x81 // -2 saturates
-			}
-			if got := f.Encode(v); got != want {
-				t.Errorf("%v: code %#x is %g, which becomes %#x", f, code, v, got)
-			}
-		}
-	}
-}
-
 // TestFormatValues holds the parameters against the tables of OCP MX v1.0, section 5.3.
 func TestFormatValues(t *testing.T) {
 	tests := []struct {

@@ -132,29 +132,6 @@ var recordings = []recording{
 	{"h100_e5m2_mixed", "out_promoted", H100FP8},
 }
 
-// differing counts the differing elements of all products of a recording by K.
-func (r recording) differing(t testing.TB, plan Plan) map[int]int {
-	f, byK := openGolden(t, r.file), map[int]int{}
-	for _, prefix := range f.products() {
-		byK[kOf(prefix)] += f.differing(prefix, r.out, func(a, b []Element, _, _ int) float32 { return plan.Dot(a, b) })
-	}
-	return byK
-}
-
-func TestGoldenProducts(t *testing.T) {
-	for _, r := range recordings {
-		byK := r.differing(t, r.plan)
-		if len(byK) < 2 {
-			t.Errorf("%s: products of %d lengths, want several", r.file, len(byK))
-		}
-		for k, n := range byK {
-			if n != 0 {
-				t.Errorf("%s, %s, K = %d: %d elements differ", r.file, r.out, k, n)
-			}
-		}
-	}
-}
-
 // FP32's subnormal numbers, as an H200 adds them: its sums are cut at 2^-149, and terms are aligned
 // to 2^-133 at least. The file's metadata says how it was recorded.
 func TestGoldenSubnormals(t *testing.T) {
@@ -265,68 +242,5 @@ func TestGoldenScaledProducts(t *testing.T) {
 	})
 	if products != 12 {
 		t.Errorf("%d products, want 12", products)
-	}
-}
-
-// TestMistakes makes one mistake after the other. Each must change recorded elements.
-func TestMistakes(t *testing.T) {
-	with := func(p Plan, change func(*Plan)) Plan { change(&p); return p }
-	mistakes := []struct {
-		name   string
-		change func(*Plan)
-		fits   func(Plan) bool
-	}{
-		{"blocks of half as many terms", func(p *Plan) { p.Terms /= 2 }, nil},
-		{"blocks of twice as many terms", func(p *Plan) { p.Terms *= 2 }, nil},
-		{"rounding instead of truncation", func(p *Plan) { p.rounds = true }, nil},
-		{"normalized exponents", func(p *Plan) { p.normalizes = true }, nil},
-		{"one fractional bit more", func(p *Plan) { p.Fraction++ }, nil},
-		{"one fractional bit less", func(p *Plan) { p.Fraction-- }, nil},
-		{"no cut of the sum", func(p *Plan) { p.Mantissa = 23 }, func(p Plan) bool { return p.Mantissa < 23 }},
-		{"promotion every 64", func(p *Plan) { p.Promote = 64 }, nil},
-	}
-	for _, m := range mistakes {
-		for _, r := range recordings {
-			if m.fits != nil && !m.fits(r.plan) {
-				continue
-			}
-			total := 0
-			for _, n := range r.differing(t, with(r.plan, m.change)) {
-				total += n
-			}
-			if total == 0 {
-				t.Errorf("%s, %s: no element shows %s", r.file, r.out, m.name)
-			}
-		}
-		for _, d := range dots {
-			unit := with(Plan{Unit: d.unit}, m.change).Unit
-			if unit == d.unit || unit.Terms > d.unit.Terms {
-				continue
-			}
-			if openGolden(t, d.file).differingBlocks(d.format, unit) == 0 {
-				t.Errorf("%s, %s: no block shows %s", d.file, d.format, m.name)
-			}
-		}
-	}
-	scaleMistakes := []struct {
-		name   string
-		change func(*Scales)
-	}{
-		{"scales of squares multiplied one by one", func(s *Scales) { s.Squares = false }},
-		{"scales of columns multiplied first", func(s *Scales) { s.Squares = true }},
-		{"the other scale first", func(s *Scales) { s.A, s.B = s.B, s.A }},
-	}
-	for _, m := range scaleMistakes {
-		differing := 0
-		scaled(t, func(f golden, prefix string, s func(i, j int) Scales) {
-			differing += f.differing(prefix, "out", func(a, b []Element, i, j int) float32 {
-				wrong := s(i, j)
-				m.change(&wrong)
-				return H100FP8.DotScaled(a, b, wrong)
-			})
-		})
-		if differing == 0 {
-			t.Errorf("no element shows %s", m.name)
-		}
 	}
 }

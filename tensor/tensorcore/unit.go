@@ -9,8 +9,6 @@ type Unit struct {
 	Fraction int  // fractional bits that terms keep below the largest exponent
 	Mantissa int  // explicit mantissa bits of the sum
 	Model    bool // published, but not compared with the chip
-
-	rounds, normalizes bool // mistakes that tests make
 }
 
 // The units of a Hopper (H100) and of a Blackwell (B200). FP8 is E4M3 and E5M2 in any mix. MXFP8
@@ -76,33 +74,22 @@ func (u Unit) Add(c float32, terms []Term) float32 {
 	}
 	accumulator := Term(ElementOf(c, leastNormal))
 
-	largest := max(leastExponent, u.exponent(accumulator))
+	largest := max(leastExponent, exponent(accumulator))
 	for _, t := range terms {
-		largest = max(largest, u.exponent(t))
+		largest = max(largest, exponent(t))
 	}
 	unit := math.Ldexp(1, largest-u.Fraction)
-	sum := u.cut(accumulator.Value / unit)
+	sum := int64(accumulator.Value / unit) // drops the fraction, toward zero
 	for _, t := range terms {
-		sum += u.cut(t.Value / unit)
+		sum += int64(t.Value / unit)
 	}
 	return u.result(float64(sum) * unit)
 }
 
-// cut drops the fraction of x, toward zero.
-func (u Unit) cut(x float64) int64 {
-	if u.rounds {
-		x = math.RoundToEven(x)
-	}
-	return int64(x)
-}
-
 // exponent returns the exponent with which t takes part in the alignment. Zeros do not.
-func (u Unit) exponent(t Term) int {
-	switch {
-	case t.Value == 0:
+func exponent(t Term) int {
+	if t.Value == 0 {
 		return leastExponent
-	case u.normalizes:
-		return math.Ilogb(t.Value)
 	}
 	return t.Exponent
 }

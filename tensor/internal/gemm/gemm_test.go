@@ -9,7 +9,6 @@ import (
 
 	"spmoe/tensor/cpu"
 	"spmoe/tensor/cpu/cputest"
-	"spmoe/tensor/format"
 )
 
 // reference computes in float64 what c becomes, and a bound for the error of a sum in FP32: eps/2
@@ -29,15 +28,6 @@ func reference(c []float32, a, b func(i, j int) float64, m, n, k int) (want, bou
 		}
 	}
 	return want, bound
-}
-
-func checkClose(t *testing.T, got []float32, want, bound []float64) {
-	t.Helper()
-	for i := range got {
-		if math.Abs(float64(got[i])-want[i]) > bound[i] {
-			t.Fatalf("element %d is %g, want %g to within %g", i, got[i], want[i], bound[i])
-		}
-	}
 }
 
 // All tiers give the bits of the documented order of summation, for any blocking.
@@ -97,29 +87,6 @@ func checkSame[T uint16 | float32](t *testing.T, got, want []T) {
 			t.Fatalf("element %d is %v, want %v", i, got[i], want[i])
 		}
 	}
-}
-
-func TestFP32AgainstFloat64(t *testing.T) {
-	var s Scratch
-	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
-		a, b := operands[float32](r, m, n, k, aT, bT)
-		wide := func(v View) func(i, j int) float64 {
-			return func(i, j int) float64 { return float64(*at[float32](v, i, j)) }
-		}
-		initial := results(r, m, n)
-		for _, accumulate := range []bool{false, true} {
-			start := make([]float32, m*n)
-			if accumulate {
-				start = initial.elements(t)
-			}
-			want, bound := reference(start, wide(a.View), wide(b.View), m, n, k)
-			eachTier(t, func(t *testing.T, ks *kernels) {
-				got := initial.clone()
-				ks.fp32(&s, got.View, a.View, b.View, mode{add: accumulate})
-				checkClose(t, got.elements(t), want, bound)
-			})
-		}
-	})
 }
 
 // One block of b does not hold all columns.
@@ -202,70 +169,4 @@ func TestNaNAndInf(t *testing.T) {
 			checkSame(t, []float32{c}, []float32{tt.want})
 		}
 	})
-}
-
-func TestRoundBF16(t *testing.T) {
-	tests := []struct {
-		in   uint32
-		want uint16
-	}{
-		{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0x7f7fffff, 0x7f80},
-		{0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0x00008001, 0x0001}, {0x00010000, 0x0001}, {0x80000000, 0x8000},
-	}
-	for _, tt := range tests {
-		if got := roundBF16(math.Float32frombits(tt.in)); got != tt.want {
-			t.Errorf("roundBF16(%#x) = %#x, want %#x", tt.in, got, tt.want)
-		}
-	}
-}
-
-func TestShapesThatDoNotFitPanic(t *testing.T) {
-	v := func(rows, cols, rowStride, colStride int) View {
-		return strided(unsafe.Pointer(new([64]float32)), rows, cols, rowStride, colStride)
-	}
-	tests := []struct{ c, a, b View }{
-		{v(2, 3, 3, 1), v(2, 4, 4, 1), v(5, 3, 3, 1)},
-		{v(2, 3, 3, 1), v(3, 4, 4, 1), v(4, 3, 3, 1)},
-		{v(2, 3, 1, 2), v(2, 4, 4, 1), v(4, 3, 3, 1)},
-		{v(2, 3, 3, 1), v(2, 4, 8, 2), v(4, 3, 3, 1)},
-	}
-	for _, tt := range tests {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%v = %v · %v did not panic", tt.c, tt.a, tt.b)
-				}
-			}()
-			FP32Times(new(Scratch), tt.c, tt.a, tt.b, 0, 0, false)
-		}()
-	}
-}
-
-// A row has the bits of the row alone, for any number of rows and every layout of b.
-func TestRowsAreIndependent(t *testing.T) {
-	const n, k, m = 70, 544, 70
-	var s Scratch
-	for _, bT := range []bool{false, true} {
-		r := rand.New(rand.NewPCG(1, 9))
-		eachTier(t, func(t *testing.T, ks *kernels) {
-			x, y := operands[uint16](r, m, n, k, false, bT)
-			scaled := func(f *format.Element) func(c View, lo, hi int) {
-				coded, weights := newScaled(f, m, k, false, false, finite(r, f), near(r)), newScaled(f, n, k, bT, bT, finite(r, f), near(r))
-				return func(c View, lo, hi int) { ks.mx(&s, c, View{}, coded.Scaled.rows(lo, hi-lo), weights.Scaled, mode{}) }
-			}
-			all, part := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
-			for what, multiply := range map[string]func(c View, lo, hi int){
-				"BF16": func(c View, lo, hi int) { ks.bf16(&s, c, x.slice(2, lo, 0, hi-lo, k), y.View, mode{}) },
-				"E4M3": scaled(format.E4M3), "E5M2": scaled(format.E5M2), "INT8": scaled(format.INT8),
-			} {
-				multiply(all.View, 0, m)
-				for lo, rows := 0, 1; lo < m; lo, rows = lo+rows, rows+1 { // 1, 2, ... 11, and 4
-					hi := min(lo+rows, m)
-					multiply(part.slice(4, lo, 0, hi-lo, n), lo, hi)
-				}
-				t.Log(what, "across:", bT)
-				checkSame(t, part.elements(t), all.elements(t))
-			}
-		})
-	}
 }

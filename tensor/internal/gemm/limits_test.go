@@ -123,42 +123,6 @@ func TestNoAccessPastScaledViews(t *testing.T) {
 	})
 }
 
-func TestWarmCallsAllocateNothing(t *testing.T) {
-	eachTier(t, func(t *testing.T, ks *kernels) {
-		r := rand.New(rand.NewPCG(5, 6))
-		a, b := operands[uint16](r, 20, 50, 600, false, true)
-		c, rounded := results(r, 20, 50), newMatrix[uint16](20, 50, false, 0)
-		fa, fb := operands[float32](r, 20, 50, 60, true, false)
-		few := a.slice(2, 0, 0, 3, 600)
-		qa, qb := newScaled(format.E4M3, 20, 600, false, false, finite(r, format.E4M3), near(r)), newScaled(format.E5M2, 50, 600, false, false, finite(r, format.E5M2), near(r))
-		_, across := operands[uint16](r, 20, 50, 600, false, false)
-		qAcross := newScaled(format.E4M3, 50, 600, true, true, finite(r, format.E4M3), near(r))
-		qc, qd := newScaled(format.INT8, 20, 600, true, true, finite(r, format.INT8), near(r)), newScaled(format.INT8, 50, 600, false, false, finite(r, format.INT8), near(r))
-		var s Scratch
-		call := func() {
-			ks.bf16(&s, c.View, a.View, b.View, mode{add: true})
-			ks.bf16Rounded(&s, rounded.View, a.View, b.View, mode{})
-			ks.fp32(&s, c.View, fa.View, fb.View, mode{add: true})
-			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, mode{add: true})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{add: true})
-			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, mode{add: true})
-			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, mode{})
-			ks.bf16Rounded(&s, rounded.View, a.View, across.View, mode{})
-			ks.mx(&s, View{}, rounded.View, qa.Scaled, qAcross.Scaled, mode{})
-			ks.bf16(&s, c.View, a.View, b.View, mode{add: true, span: 100})
-			ks.bf16(&s, c.View, a.View, b.View, mode{add: true, span: 75})
-			ks.fp32(&s, c.View, fa.View, fb.View, mode{add: true, span: 20})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{add: true, span: 96})
-			ks.mx(&s, c.View, View{}, qc.Scaled, qd.Scaled, mode{add: true, span: 96})
-			ks.mx(&s, View{}, rounded.View, qc.along(0, 576), qd.along(0, 576), mode{})
-			ks.mx(&s, c.View, View{}, qc.along(0, 576), qd.along(0, 576), mode{add: true, span: 96})
-		}
-		if n := testing.AllocsPerRun(3, call); n != 0 {
-			t.Errorf("%v allocations a call, want 0", n)
-		}
-	})
-}
-
 // The garbage collector can stop a goroutine that only multiplies. If it could not, this test would
 // not end.
 func TestCollectionsCompleteDuringProducts(t *testing.T) {

@@ -50,23 +50,3 @@ func TestRetained(t *testing.T) {
 		})
 	}
 }
-
-// Panels that do not fit are refused before memory is overwritten.
-func TestRetainedRoom(t *testing.T) {
-	eachTier(t, func(t *testing.T, ks *kernels) {
-		if ks.recipe == nil {
-			return // it has no panels
-		}
-		defer func() {
-			if recover() == nil {
-				t.Error("panels of 8192 numbers fit in 64 bytes")
-			}
-		}()
-		var s Scratch
-		r := rand.New(rand.NewPCG(33, 34))
-		a, b := operands[uint16](r, 64, 64, 128, false, false)
-		small := NewRetained(make([]byte, 64))
-		small.Set(b.View)
-		ks.bf16(&s, results(r, 64, 64).View, a.View, b.View, mode{retained: &small})
-	})
-}

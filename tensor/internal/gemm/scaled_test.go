@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"unsafe"
 
 	"spmoe/tensor/format"
 )
@@ -54,17 +53,6 @@ func leastNormal(f *format.Element) float32 {
 // near draws scales around 1.
 func near(r *rand.Rand) func() uint8 { return func() uint8 { return uint8(120 + r.IntN(15)) } }
 
-// floats returns the elements, row by row, in float64.
-func (m Scaled) floats() func(i, k int) float64 {
-	all := make([]float64, 0, m.Codes.Rows*m.Codes.Cols)
-	for i := range m.Codes.Rows {
-		for k := range m.Codes.Cols {
-			all = append(all, m.element(i, k))
-		}
-	}
-	return func(i, k int) float64 { return all[i*m.Codes.Cols+k] }
-}
-
 // element returns element (i, k) in float64.
 func (m Scaled) element(i, k int) float64 {
 	return float64(m.Element.Values()[*at[uint8](m.Codes, i, k)]) * scale(*at[uint8](m.Scales, i, k/format.MXBlock))
@@ -101,20 +89,6 @@ func eachScaled(t *testing.T, f func(t *testing.T, m, n int, a, b scaledMatrix, 
 			})
 		}
 	}
-}
-
-func TestScaledAgainstFloat64(t *testing.T) {
-	var s Scratch
-	eachScaled(t, func(t *testing.T, m, n int, a, b scaledMatrix, r *rand.Rand) {
-		initial, x, y := results(r, m, n), a.floats(), b.floats()
-		want, bound := reference(initial.elements(t), x, func(k, j int) float64 { return y(j, k) }, m, n, a.Codes.Cols)
-		eachTier(t, func(t *testing.T, ks *kernels) {
-			got := initial.clone()
-			s.poison()
-			ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: true})
-			checkClose(t, got.elements(t), want, bound)
-		})
-	})
 }
 
 // Products with each number of few rows. The weights have fewer rows than a kernel takes at once,
@@ -340,31 +314,4 @@ func TestScaledDoesNotDependOnColumns(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestScaledShapesThatDoNotFitPanic(t *testing.T) {
-	memory := unsafe.Pointer(new([1 << 12]float32))
-	v := func(rows, cols int) View { return strided(memory, rows, cols, cols, 1) }
-	good := Scaled{v(3, 40), v(3, 2), format.E4M3}
-	tests := []struct {
-		c    View
-		a, b Scaled
-	}{
-		{v(3, 3), good, Scaled{v(3, 40), v(3, 1), format.E4M3}},
-		{v(3, 3), Scaled{v(3, 40), v(2, 2), format.E4M3}, good},
-		{v(3, 3), good, Scaled{v(3, 41), v(3, 2), format.E4M3}},
-		{v(3, 4), good, good},
-		{v(3, 3), good, Scaled{v(3, 40), v(3, 2), nil}},
-	}
-	for i, tt := range tests {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("case %d did not panic", i)
-				}
-			}()
-			MX(new(Scratch), tt.c, tt.a, tt.b, false)
-		}()
-	}
-	MX(new(Scratch), v(3, 3), good, good, false)
 }

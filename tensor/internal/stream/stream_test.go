@@ -8,7 +8,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"spmoe/internal/testing/speed"
 	"spmoe/tensor/cpu/cputest"
 )
 
@@ -70,33 +69,5 @@ func testSum(t *testing.T) {
 				t.Errorf("%d rows of %d columns: %v, want %v", n, columns, got, want)
 			}
 		}
-	}
-}
-
-func TestLengthsMustAgree(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("a copy to a shorter slice did not panic")
-		}
-	}()
-	Copy(make([]byte, 3), make([]byte, 4))
-}
-
-// BenchmarkCopy scatters rows of 4 KB over more memory than the caches hold, as a dispatch does.
-func BenchmarkCopy(b *testing.B) {
-	const row, places = 4 << 10, 16 << 10
-	dst, src := make([]byte, row*places), make([]byte, 64*row)
-	for i := range dst {
-		dst[i] = 1 // its pages are mapped
-	}
-	order := rand.New(rand.NewPCG(1, 2)).Perm(places)
-	for name, f := range map[string]func(dst, src []byte){"streamed": Copy, "built in": func(dst, src []byte) { copy(dst, src) }} {
-		b.Run(name, func(b *testing.B) {
-			i := 0
-			speed.Report(b, "GB/s", row, func() {
-				f(dst[order[i%places]*row:][:row], src[i%64*row:][:row])
-				i++
-			}, speed.Copy(row*places, row*places))
-		})
 	}
 }

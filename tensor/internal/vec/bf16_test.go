@@ -261,18 +261,3 @@ func guarded16(t *testing.T, name string, n, offset int) (x []uint16, check func
 		}
 	}
 }
-
-func TestBF16KernelsDoNotAllocate(t *testing.T) {
-	lines := make([]line, mostRows)
-	for i := range lines {
-		lines[i] = line{make([]float32, 100), make([]uint16, 100)}
-	}
-	eachTier(t, func(t *testing.T) {
-		for _, op := range operations16 {
-			out := op.float32Form(t).out
-			if got := testing.AllocsPerRun(10, func() { op.run(lines[:out], lines[out:len(op.types)]) }); got != 0 {
-				t.Errorf("%s allocates %v times", op.name, got)
-			}
-		}
-	})
-}

@@ -65,26 +65,3 @@ func TestWiden(t *testing.T) {
 		}
 	})
 }
-
-func TestConversionsStayInside(t *testing.T) {
-	eachTier(t, func(t *testing.T) {
-		for n := range 100 {
-			half := make([]uint16, n+64)
-			for i := range half {
-				half[i] = 0x4040
-			}
-			x, check := guarded(t, "Widen", n, n%17)
-			Widen(x, half[32:32+n])
-			check()
-			for i := range x {
-				x[i] = 1
-			}
-			Round(half[32:32+n], x)
-			for i, h := range half {
-				if inside := i >= 32 && i < 32+n; inside && h != 0x3f80 || !inside && h != 0x4040 {
-					t.Fatalf("length %d: element %d is %#04x", n, i-32, h)
-				}
-			}
-		}
-	})
-}

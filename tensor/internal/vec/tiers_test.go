@@ -304,17 +304,3 @@ func column(rows [][]float32, j int) []float64 {
 	}
 	return c
 }
-
-func TestNoAllocations(t *testing.T) {
-	rows := make([][]float32, mostRows)
-	for i := range rows {
-		rows[i] = make([]float32, 100)
-	}
-	eachTier(t, func(t *testing.T) {
-		for _, op := range operations {
-			if got := testing.AllocsPerRun(10, func() { op.run(rows[:op.out], rows[op.out:op.out+op.in]) }); got != 0 {
-				t.Errorf("%s allocates %v times", op.name, got)
-			}
-		}
-	})
-}
