@@ -32,11 +32,3 @@ var (
 	wide4Square = Format{Name: "wide4 8x8", Element: format.E2M1, Block: [2]int{8, 8}, Scale: ScaleE4M3, TensorScale: true}
 	sixteen     = Format{Name: "sixteen", Element: format.E3M2, Block: [2]int{1, 16}, Scale: ScaleE4M3}
 )
-
-func TestBytesPerElement(t *testing.T) {
-	for f, want := range map[Format]float64{E4M3: 33.0 / 32, NVFP4: 0.5 + 1.0/16, NVFP4Tile: 0.5 + 1.0/256, FP8Row: 1 + 4.0/128, FP8Tensor: 1} {
-		if got := f.BytesPerElement(); got != want {
-			t.Errorf("%v takes %v bytes per element, want %v", f, got, want)
-		}
-	}
-}

@@ -46,31 +46,6 @@ func TestArenaRelease(t *testing.T) {
 	}
 }
 
-// What is taken back is overwritten, in all chunks and nowhere else.
-func TestArenaPoison(t *testing.T) {
-	a := Arena{Poison: true}
-	kept := a.New(UINT8, 100)
-	kept.Zero()
-	mark := a.Mark()
-	var released []Tensor
-	for range 3 {
-		x := a.New(UINT8, arenaChunk/2+1) // a chunk each
-		x.Zero()
-		released = append(released, x)
-	}
-	a.Release(mark)
-	for i, x := range released {
-		if b := x.U8(); b[0] != 0xff || b[len(b)-1] != 0xff {
-			t.Errorf("tensor %d is as it was", i)
-		}
-	}
-	for _, b := range kept.U8() {
-		if b != 0 {
-			t.Fatal("a tensor in front of the mark was overwritten")
-		}
-	}
-}
-
 // Tensors that need three chunks, one of them larger than the smallest chunk.
 func TestArenaGrows(t *testing.T) {
 	var a Arena

@@ -2,7 +2,8 @@ package tensor
 
 import (
 	"fmt"
-	"math"
+
+	"spmoe/tensor/internal/vec"
 )
 
 // DType is the element type of a Tensor.
@@ -51,13 +52,7 @@ func (d DType) String() string {
 type BFloat16 uint16
 
 // Float32 returns the value exactly.
-func (b BFloat16) Float32() float32 { return math.Float32frombits(uint32(b) << 16) }
+func (b BFloat16) Float32() float32 { return vec.FromBF16(uint16(b)) }
 
 // ToBFloat16 rounds to nearest, ties to even. Subnormals stay, and a NaN stays a (quiet) NaN.
-func ToBFloat16(f float32) BFloat16 {
-	bits := math.Float32bits(f)
-	if f != f {
-		return BFloat16(bits>>16 | 0x40)
-	}
-	return BFloat16((bits + 0x7fff + bits>>16&1) >> 16)
-}
+func ToBFloat16(f float32) BFloat16 { return BFloat16(vec.ToBF16(f)) }

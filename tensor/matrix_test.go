@@ -41,20 +41,3 @@ func TestEmptySlicesPointIntoTheirBuffer(t *testing.T) {
 		t.Error("an empty slice of a matrix points behind it")
 	}
 }
-
-// TestBroadcast: a vector is added to each row.
-func TestBroadcast(t *testing.T) {
-	eachLayout(t, func(t *testing.T, g *generator) {
-		x, bias := g.matrix(evenRows, 5), New(FP32, 5)
-		want := values(x.Matrix)
-		for i := range bias.F32() {
-			bias.F32()[i] = 0.25 * float32(i)
-		}
-		for i := range want.v {
-			want.v[i] += 0.25 * float64(i%5)
-		}
-		Add(NewExec(), x.Matrix, x.Matrix, bias.Broadcast(evenRows))
-		near(t, "sum", x.Matrix, want, absolute(1e-6))
-		x.intact(t)
-	})
-}

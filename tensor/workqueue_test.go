@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -123,36 +122,6 @@ func TestParallelPanics(t *testing.T) {
 		ex.parallel(3, leastWork, operands{}, func(_ *Exec, _ operands, lo, hi int) { sum.Add(int32(hi)) })
 		if sum.Load() != 6 {
 			t.Errorf("after the panic of part %d the parts sum to %d", guilty, sum.Load())
-		}
-	}
-}
-
-// TestLateWake: a helper that wakes when all is done does nothing, neither of the work that it was
-// woken for nor of none, and takes part in what comes next.
-func TestLateWake(t *testing.T) {
-	ex := NewParallelExec(2)
-	defer ex.Close()
-	h := ex.team.helpers[0]
-	for round := range 20 {
-		for !h.asleep.Load() {
-			runtime.Gosched()
-		}
-		ex.team.wakeHelpers(0, 1)
-		for !h.asleep.Load() {
-			runtime.Gosched()
-		}
-		var helped atomic.Bool
-		ex.parallel(2, leastWork, operands{}, func(part *Exec, _ operands, lo, hi int) {
-			if part == &h.ex {
-				helped.Store(true)
-				return
-			}
-			for !helped.Load() {
-				runtime.Gosched()
-			}
-		})
-		if !helped.Load() {
-			t.Fatalf("round %d: the helper did nothing", round)
 		}
 	}
 }

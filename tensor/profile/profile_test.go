@@ -47,39 +47,6 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestProductOfProducts: one group's product is part of all groups', and the products of attention
-// are its own.
-func TestProductOfProducts(t *testing.T) {
-	c := &clock{}
-	timer := c.timer()
-	timer.Start()
-	all, one := Product(MX, true, Forward), Product(MX, false, Forward)
-	want := Times{Rest: 5}
-	want[all] = 8
-	func() {
-		defer timer.Switch(timer.Switch(all))
-		for range 2 {
-			func() {
-				defer timer.Switch(timer.Switch(one))
-				c.work(3)
-			}()
-			c.work(1)
-		}
-	}()
-	c.work(5)
-	want[Attention] = 7 + 2
-	func() {
-		defer timer.Switch(timer.Switch(Attention))
-		timer.Switch(timer.Switch(one))
-		c.work(7)
-		defer timer.Switch(timer.Switch(one))
-		c.work(2)
-	}()
-	if got := timer.Stop(); got != want {
-		t.Errorf("times %v, want %v", got, want)
-	}
-}
-
 // TestRecompute: recomputed work counts as Recompute, in every family. Waiting does not, nor does
 // the work before and after it.
 func TestRecompute(t *testing.T) {

@@ -5,7 +5,6 @@ package tensorcore
 import (
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -92,12 +91,6 @@ func (f golden) products() (prefixes []string) {
 		}
 	}
 	return prefixes
-}
-
-// kOf returns K of a product, which ends its prefix.
-func kOf(prefix string) int {
-	k, _ := strconv.Atoi(prefix[strings.LastIndexByte(prefix, '.')+1:])
-	return k
 }
 
 // differing counts the elements of out that differ from what dot returns for their rows.

@@ -5,7 +5,11 @@ package gemm
 // decoded. Only a becomes a column panel. The bits are those of the packed product: tiles add the
 // same products in the same order.
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"spmoe/tensor/internal/vec"
+)
 
 const (
 	tallRows = 64 // rows of b that the microkernel multiplies at once
@@ -135,7 +139,7 @@ func (f *microkernel) transpose(c result, j int, sums View) {
 	for r := whole; r < sums.Rows; r++ {
 		for i := range c.Rows {
 			if x := *at[float32](sums, r, i); c.elem == 2 {
-				*at[uint16](c.View, i, j+r) = roundBF16(x)
+				*at[uint16](c.View, i, j+r) = vec.ToBF16(x)
 			} else {
 				*at[float32](c.View, i, j+r) = x
 			}

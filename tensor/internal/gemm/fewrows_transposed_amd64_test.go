@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"unsafe"
+
+	"spmoe/tensor/internal/vec"
 )
 
 // Transposed products have the bits of packed ones: around whole tiles, several strips, several
@@ -24,7 +26,7 @@ func TestTransposedEqualsPacked(t *testing.T) {
 			t.Run(fmt.Sprintf("%v,%v", sh, aT), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(i), 7))
 				x, _ := operands[uint16](r, sh.m, sh.n, sh.k, aT, true)
-				y := lines(sh.n, sh.k).fill(func() uint16 { return roundBF16(r.Float32() - 0.5) })
+				y := lines(sh.n, sh.k).fill(func() uint16 { return vec.ToBF16(r.Float32() - 0.5) })
 				// Not aligned to cache lines.
 				_, apart := operands[uint16](r, sh.m, sh.n, sh.k, aT, true)
 				c := newMatrix[float32](sh.m, sh.n, false, guard)
@@ -102,7 +104,7 @@ func checkPacked(t *testing.T, s *Scratch, f *microkernel, x, y operand, multipl
 	s.poison()
 	multiply(View{}, rounded.View)
 	for i, x := range rounded.elements(t) {
-		if y := roundBF16(sums[i]); x != y && !bothNaN(wideBF16(x), wideBF16(y)) {
+		if y := vec.ToBF16(sums[i]); x != y && !bothNaN(vec.FromBF16(x), vec.FromBF16(y)) {
 			t.Fatalf("element %d is %#x, want %#x", i, x, y)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"spmoe/tensor/cpu"
 	"spmoe/tensor/cpu/cputest"
+	"spmoe/tensor/internal/vec"
 )
 
 // reference computes in float64 what c becomes, and a bound for the error of a sum in FP32: eps/2
@@ -70,7 +71,7 @@ func TestBF16Bits(t *testing.T) {
 						if alpha != 0 {
 							sum *= alpha
 						}
-						*at[uint16](want.View, i, j) = roundBF16(sum)
+						*at[uint16](want.View, i, j) = vec.ToBF16(sum)
 					}
 				}
 				ks.bf16Rounded(&s, got.View, a.View, b.View, mode{alpha: alpha})
@@ -158,11 +159,11 @@ func TestNaNAndInf(t *testing.T) {
 
 			var rounded uint16
 			ks.bf16Rounded(&s, strided(unsafe.Pointer(&rounded), 1, 1, 1, 1), a, b, mode{})
-			checkSame(t, []float32{wideBF16(rounded)}, []float32{tt.want})
+			checkSame(t, []float32{vec.FromBF16(rounded)}, []float32{tt.want})
 
 			var wideA, wideB [3]float32
 			for i := range 3 {
-				wideA[i], wideB[i] = wideBF16(tt.a[i]), wideBF16(tt.b[i])
+				wideA[i], wideB[i] = vec.FromBF16(tt.a[i]), vec.FromBF16(tt.b[i])
 			}
 			a.Ptr, b.Ptr = unsafe.Pointer(&wideA), unsafe.Pointer(&wideB)
 			ks.fp32(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, mode{})

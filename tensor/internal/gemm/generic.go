@@ -3,7 +3,11 @@ package gemm
 // The generic tier: plain Go for any CPU. Operands are packed as FP32 into panels of four rows or
 // columns, so that registers hold the sums of a 4×4 tile.
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"spmoe/tensor/internal/vec"
+)
 
 var genericKernels = kernels{
 	bf16: sumPortable[uint16],
@@ -87,7 +91,7 @@ func portableProduct(sum, out View, i, j, rows, columns int, a, b []quad, accumu
 	for r := range rows {
 		for q := range columns {
 			if out.Ptr != nil {
-				*at[uint16](out, i+r, j+q) = roundBF16(c[r][q])
+				*at[uint16](out, i+r, j+q) = vec.ToBF16(c[r][q])
 			} else {
 				*at[float32](sum, i+r, j+q) = c[r][q]
 			}
@@ -128,7 +132,7 @@ func packQuads[T uint16 | float32](dst []quad, v View, i, n int) {
 			case *float32:
 				dst[k][r] = *x
 			case *uint16:
-				dst[swapped(k, len(dst))][r] = wideBF16(*x)
+				dst[swapped(k, len(dst))][r] = vec.FromBF16(*x)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"spmoe/tensor/cpu/cputest"
+	"spmoe/tensor/internal/vec"
 )
 
 // eachTier runs f with the kernels of each tier.
@@ -89,7 +90,7 @@ func operands[T uint8 | uint16 | float32](r *rand.Rand, m, n, k int, aT, bT bool
 	var guard T
 	switch v := any(&value).(type) {
 	case *func() uint16:
-		*v = func() uint16 { return roundBF16(float32(r.NormFloat64())) }
+		*v = func() uint16 { return vec.ToBF16(float32(r.NormFloat64())) }
 		*any(&guard).(*uint16) = nan16
 	case *func() float32:
 		*v = func() float32 { return float32(r.NormFloat64()) }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"spmoe/tensor/cpu"
+	"spmoe/tensor/internal/vec"
 )
 
 var table = cpu.Table[*kernels]{cpu.Generic: &genericKernels}
@@ -14,6 +15,6 @@ var table = cpu.Table[*kernels]{cpu.Generic: &genericKernels}
 func roundGroups(dst, src unsafe.Pointer, n int) {
 	to, from := unsafe.Slice((*uint16)(dst), 16*n), unsafe.Slice((*float32)(src), 16*n)
 	for i, x := range from {
-		to[i] = roundBF16(x)
+		to[i] = vec.ToBF16(x)
 	}
 }

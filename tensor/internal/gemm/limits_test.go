@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"spmoe/tensor/format"
+	"spmoe/tensor/internal/vec"
 )
 
 // atPageEnd returns bytes zero bytes, followed by a page that faults.
@@ -52,7 +53,7 @@ func TestNoAccessPastViews(t *testing.T) {
 					for _, v := range []View{a, b} {
 						for i := range v.Rows {
 							for j := range v.Cols {
-								*at[uint16](v, i, j) = roundBF16(float32(r.NormFloat64()))
+								*at[uint16](v, i, j) = vec.ToBF16(float32(r.NormFloat64()))
 							}
 						}
 					}
@@ -61,7 +62,7 @@ func TestNoAccessPastViews(t *testing.T) {
 					ks.bf16Rounded(&scratch, rounded, a, b, mode{})
 					for i := range s.m {
 						for j := range s.n {
-							if want := ks.order(a, b, i, j, 0); *at[float32](c, i, j) != want || *at[uint16](rounded, i, j) != roundBF16(want) {
+							if want := ks.order(a, b, i, j, 0); *at[float32](c, i, j) != want || *at[uint16](rounded, i, j) != vec.ToBF16(want) {
 								t.Fatalf("element %d, %d is %g and %#x, want %g", i, j, *at[float32](c, i, j), *at[uint16](rounded, i, j), want)
 							}
 						}

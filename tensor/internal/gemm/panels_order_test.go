@@ -7,13 +7,15 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"spmoe/tensor/internal/vec"
 )
 
 // chain adds row i of a times column j of b, in BF16, to sum as panels do: of each pair (k, k+1)
 // the second first. The product of two BF16 numbers is exact in FP32, so a multiplication and an
 // addition round as a fused multiply-add does.
 func chain(a, b View, i, j int, sum float32) float32 {
-	term := func(k int) float32 { return wideBF16(*at[uint16](a, i, k)) * wideBF16(*at[uint16](b, k, j)) }
+	term := func(k int) float32 { return vec.FromBF16(*at[uint16](a, i, k)) * vec.FromBF16(*at[uint16](b, k, j)) }
 	k := 0
 	for ; k+1 < a.Cols; k += 2 {
 		sum += term(k + 1)
@@ -31,7 +33,7 @@ func tileChains(a, b View, i, j int, sum float32) float32 {
 	for k := 0; k < a.Cols; k += 32 {
 		var chains [2]float32
 		for l := k; l < min(k+32, a.Cols); l++ {
-			chains[l%2] += wideBF16(*at[uint16](a, i, l)) * wideBF16(*at[uint16](b, l, j))
+			chains[l%2] += vec.FromBF16(*at[uint16](a, i, l)) * vec.FromBF16(*at[uint16](b, l, j))
 		}
 		sum += chains[0] + chains[1]
 	}
@@ -62,7 +64,7 @@ func oddPairs(a, b View, i, j int, sum float32) float32 {
 		if k >= a.Cols {
 			return 0
 		}
-		return float64(wideBF16(*at[uint16](a, i, k))) * float64(wideBF16(*at[uint16](b, k, j)))
+		return float64(vec.FromBF16(*at[uint16](a, i, k))) * float64(vec.FromBF16(*at[uint16](b, k, j)))
 	}
 	for k := 0; k < a.Cols; k += 2 {
 		sum = addToOdd(float64(sum), float64(addToOdd(term(k), term(k+1))))
@@ -106,7 +108,7 @@ func TestFP32Bits(t *testing.T) {
 	var s Scratch
 	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
 		a, b := operands[float32](r, m, n, k, aT, bT)
-		exact := func() float32 { return wideBF16(roundBF16(float32(r.NormFloat64()))) }
+		exact := func() float32 { return vec.FromBF16(vec.ToBF16(float32(r.NormFloat64()))) }
 		a.fill(exact)
 		b.fill(exact)
 		start := results(r, m, n)

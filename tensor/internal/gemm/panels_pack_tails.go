@@ -5,7 +5,11 @@ package gemm
 // The tails of rows that are packed along k, in plain Go, where assembly handles whole vectors.
 // Steps are written in order, so that a store's surplus lanes may overlap the next step.
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"spmoe/tensor/internal/vec"
+)
 
 // packTail packs dwords from dword k on.
 func packTail(dst, src unsafe.Pointer, offsets []int, k, words, step int) {
@@ -23,7 +27,7 @@ func splitTail(dst, src unsafe.Pointer, offsets []int, k, words, step int) {
 		for r, offset := range offsets {
 			x := float32(0)
 			if from := k ^ 1; from < words {
-				x = wideBF16(*(*uint16)(unsafe.Add(src, offset+2*from)))
+				x = vec.FromBF16(*(*uint16)(unsafe.Add(src, offset+2*from)))
 			}
 			*(*float32)(unsafe.Add(dst, 4*r+k*step)) = x
 		}

@@ -9,6 +9,7 @@ import (
 
 	"spmoe/tensor/cpu"
 	"spmoe/tensor/cpu/cputest"
+	"spmoe/tensor/internal/vec"
 )
 
 // Whole vectors and the tails of rows round alike, for any bits.
@@ -29,8 +30,8 @@ func TestRoundRows(t *testing.T) {
 	out := newMatrix[uint16](100, cols, false, 1)
 	roundRows(out.View, sums.View)
 	for i, got := range out.elements(t) {
-		if x := *at[float32](sums.View, i/cols, i%cols); got != roundBF16(x) {
-			t.Errorf("%#x becomes %#x, want %#x", math.Float32bits(x), got, roundBF16(x))
+		if x := *at[float32](sums.View, i/cols, i%cols); got != vec.ToBF16(x) {
+			t.Errorf("%#x becomes %#x, want %#x", math.Float32bits(x), got, vec.ToBF16(x))
 		}
 	}
 }

@@ -7,6 +7,8 @@ package gemm
 import (
 	"math/bits"
 	"unsafe"
+
+	"spmoe/tensor/internal/vec"
 )
 
 func alongNEON(dst, src unsafe.Pointer, offsets *[16]int, words, _, step, _ int) {
@@ -71,7 +73,7 @@ func acrossSplitNEON(dst, src unsafe.Pointer, stride, k, step, lanes int) {
 		for l := range k + k%2 {
 			x := float32(0)
 			if from := l ^ 1; from < k { // the second of a pair goes first
-				x = wideBF16(*(*uint16)(unsafe.Add(src, 2*i+from*stride)))
+				x = vec.FromBF16(*(*uint16)(unsafe.Add(src, 2*i+from*stride)))
 			}
 			*(*float32)(unsafe.Add(dst, 4*i+l*step)) = x
 		}

@@ -2,7 +2,11 @@ package gemm
 
 // Storing sums as FP32 or rounding them to BF16.
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"spmoe/tensor/internal/vec"
+)
 
 // result is the destination of a product: FP32 or BF16, of elem bytes per element.
 type result struct {
@@ -27,7 +31,7 @@ func roundRows(out, sums View) {
 			roundGroups(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), whole/16)
 		}
 		for j := whole; j < len(dst); j++ {
-			dst[j] = roundBF16(src[j])
+			dst[j] = vec.ToBF16(src[j])
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"spmoe/tensor/internal/vec"
 )
 
 // TestPromotedRuns: a product with scales in runs along k is the sum of the runs' products times
@@ -59,7 +61,7 @@ func TestPromotedRuns(t *testing.T) {
 						if sh.span == 0 {
 							ks.bf16Rounded(&s, rounded.View, a.View, b.View, mode{blocks: &scales})
 							for i, x := range leaves[0].elements(t) {
-								if x := roundBF16(x); rounded.elements(t)[i] != x {
+								if x := vec.ToBF16(x); rounded.elements(t)[i] != x {
 									t.Fatalf("element %d is %#x rounded, want %#x", i, rounded.elements(t)[i], x)
 								}
 							}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"spmoe/tensor/format"
+	"spmoe/tensor/internal/vec"
 )
 
 // decodedRows bounds the rows of an operand that are decoded at a time.
@@ -77,7 +78,7 @@ func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
 	ks.block(s, sum, a, b, false, limit)
 	for i := range out.Rows {
 		for j, x := range row[float32](sum, i) {
-			*at[uint16](out, i, j) = roundBF16(x)
+			*at[uint16](out, i, j) = vec.ToBF16(x)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spmoe/tensor/format"
+	"spmoe/tensor/internal/vec"
 )
 
 // Guards around codes and scales decode to NaN.
@@ -63,7 +64,7 @@ func (m Scaled) bf16(transposed bool) View {
 	v := newMatrix[uint16](m.Codes.Rows, m.Codes.Cols, transposed, nan16)
 	for i := range v.Rows {
 		for k := range v.Cols {
-			*at[uint16](v.View, i, k) = roundBF16(float32(m.element(i, k)))
+			*at[uint16](v.View, i, k) = vec.ToBF16(float32(m.element(i, k)))
 		}
 	}
 	return v.View
@@ -269,7 +270,7 @@ func TestSpecialRows(t *testing.T) {
 						if d := math.Abs(float64(sums[i]+*at[float32](start.View, i/n, i%n)) - y); d > bound[i] || (sums[i] == sums[i]) != (y == y) {
 							t.Fatalf("element %d, %d is %g before it is added, want %g with it", i/n, i%n, sums[i], y)
 						}
-						if z := wideBF16(bits[i]); z != wideBF16(roundBF16(sums[i])) && z == z {
+						if z := vec.FromBF16(bits[i]); z != vec.FromBF16(vec.ToBF16(sums[i])) && z == z {
 							t.Fatalf("element %d, %d is %g rounded to BF16, %g before", i/n, i%n, z, sums[i])
 						}
 					}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"unsafe"
+
+	"spmoe/tensor/internal/vec"
 )
 
 // The destination does not change a result's bits: past the caches, as a single span, or rounded.
@@ -44,7 +46,7 @@ func TestStreamed(t *testing.T) {
 				var rounded []uint16
 				for i := range sh.m {
 					for _, x := range row[float32](sums, i) {
-						rounded = append(rounded, roundBF16(x))
+						rounded = append(rounded, vec.ToBF16(x))
 					}
 				}
 				checkSame(t, out.elements(t), rounded)

@@ -131,8 +131,8 @@ func adamW16Generic(dst, src AdamWStateBF16, grad []float32, c AdamWStep, sums *
 	for i, g := range grad {
 		sums.ReadExpAvg.addBF16(src.ExpAvg[i])
 		sums.ReadExpAvgSq.addBF16(src.ExpAvgSq[i])
-		w, m, v := c.summedUpdate(src.Master[i], widened(src.ExpAvg[i]), widened(src.ExpAvgSq[i]), g, sums)
-		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = w, rounded(m), rounded(v)
+		w, m, v := c.summedUpdate(src.Master[i], FromBF16(src.ExpAvg[i]), FromBF16(src.ExpAvgSq[i]), g, sums)
+		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = w, ToBF16(m), ToBF16(v)
 		sums.WroteExpAvg.addBF16(dst.ExpAvg[i])
 		sums.WroteExpAvgSq.addBF16(dst.ExpAvgSq[i])
 	}
@@ -144,7 +144,7 @@ func (c *AdamWStep) summedUpdate(w, m, v, g float32, sums *AdamWSums) (master, e
 	sums.ReadGrad.add(g)
 	master, expAvg, expAvgSq = c.update(w, m, v, g)
 	sums.WroteMaster.add(master)
-	sums.WroteWork.addBF16(rounded(master))
+	sums.WroteWork.addBF16(ToBF16(master))
 	return master, expAvg, expAvgSq
 }
 

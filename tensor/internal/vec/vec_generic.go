@@ -7,20 +7,22 @@ import "math"
 func widenGeneric(dst []float32, src []uint16) {
 	dst = dst[:len(src)]
 	for i, b := range src {
-		dst[i] = widened(b)
+		dst[i] = FromBF16(b)
 	}
 }
 
-func widened(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
+// FromBF16 returns the value of a bfloat16.
+func FromBF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
 func roundGeneric(dst []uint16, src []float32) {
 	dst = dst[:len(src)]
 	for i, f := range src {
-		dst[i] = rounded(f)
+		dst[i] = ToBF16(f)
 	}
 }
 
-func rounded(f float32) uint16 {
+// ToBF16 rounds to bfloat16, to nearest even. Subnormals stay. A NaN stays a NaN and becomes quiet.
+func ToBF16(f float32) uint16 {
 	bits := math.Float32bits(f)
 	if f != f {
 		return uint16(bits>>16 | 0x40)
