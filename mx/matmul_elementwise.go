@@ -41,8 +41,8 @@ type tileArgs struct {
 	accumulate bool
 }
 
-// multiplyExactly computes c = scale·a·bᵀ, or adds it to c. With a span, the sums of the spans are rounded
-// and added as in tensor.Wgrad. A span of 0 covers all of K.
+// multiplyExactly computes c = scale·a·bᵀ, or adds it to c. With a span, the sums of the spans are
+// rounded and added as in tensor.Wgrad. A span of 0 covers all of K.
 func multiplyExactly(ex *tensor.Exec, c, a, b tensor.Matrix, scale float32, span int, accumulate bool) {
 	if span == 0 {
 		span = max(a.Cols, 1)

@@ -84,8 +84,8 @@ func (f *File) Data32(name string, words ...uint32) Mem {
 	return f.Data(name, b)
 }
 
-// Main is the main function of a generator: it writes files into the working directory. The keys are
-// names, the values are texts.
+// Main is the main function of a generator: it writes files into the working directory. The keys
+// are names, the values are texts.
 func Main(files map[string]string) {
 	for name, text := range files {
 		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
