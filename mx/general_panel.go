@@ -173,6 +173,13 @@ func largest(magnitudes []float32) float32 {
 func (p *panel) setScales() {
 	encode, first := p.encodeScale, p.col/p.width
 	p.odd = false
+	if p.t.Format.Scale == ScaleNone {
+		for i := range p.factors[:p.cols] {
+			p.factors[i] = encode
+		}
+		p.odd = p.damaged(largest(p.amax[:p.cols]))
+		return
+	}
 	for b, amax := range p.amax[:p.blocks()] {
 		s, factor := p.scale(amax, encode)
 		p.odd = p.odd || p.damaged(amax)
