@@ -47,7 +47,7 @@ func FuzzOpen(f *testing.F) {
 			}
 		}
 		claim = max(claim, 0)
-		if text, err := readText(a, claim); err == nil && !bytes.Equal(text, first) || err != nil && err != errBinary {
+		if text, err := readText(a, claim, unpacked); err == nil && !bytes.Equal(text, first) || err != nil && err != errBinary {
 			t.Errorf("claimed to have %d bytes: %q, %v, want %q", claim, text, err, first)
 		}
 	})

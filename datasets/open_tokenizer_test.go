@@ -43,7 +43,7 @@ func TestOpenTokenizer(t *testing.T) {
 		filepath.Join(dir, "missing"): {"missing", "use bytes, tiktoken:"},
 		empty:                         {empty, "use bytes, tiktoken:"},
 		"open_tokenizer.go":           {"open_tokenizer.go", "byte 1", "it is no JSON", "tokenizer.json"},
-		"testdata/rows.jsonl":         {"rows.jsonl", "it holds text, which --data reads", "data train-tokenizer"},
+		"testdata/rows.jsonl":         {"rows.jsonl", "data train-tokenizer"},
 		"gpt2":                        {"did you mean tiktoken:gpt2?"},
 		"cl100k_base":                 {"did you mean tiktoken:cl100k_base?"},
 	} {

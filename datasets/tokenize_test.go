@@ -55,7 +55,7 @@ func mixedTree(t testing.TB) (text, rows string) {
 	}
 	tree["rows/lines.jsonl"] = lines.String()
 	root := writeTree(t, tree)
-	for _, name := range []string{"pg-zstd-v2.parquet", "stream-lz4.arrow"} {
+	for _, name := range []string{"pg-zstd-v2.parquet", "pa-none-v1.parquet"} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			t.Fatal(err)
@@ -217,25 +217,25 @@ func TestLoadErrors(t *testing.T) {
 func TestTokenizeIsAllOrNothing(t *testing.T) {
 	text, _ := mixedTree(t)
 	dir := t.TempDir()
-	for _, stage := range []string{"reading", "tokenizing"} {
+	for _, in := range []string{"reading", "tokenizing"} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("stopped")
 		seen := int64(0)
-		_, err := WriteTokens(ctx, filepath.Join(dir, "tokens.arrow"), []string{text}, Bytes{}, Options{}, func(p TokenizeProgress) {
-			if p.Stage == stage && p.Bytes > 10000 {
+		_, err := WriteTokens(ctx, filepath.Join(dir, "tokens.arrow"), []string{text}, Bytes{}, Options{}, func(stage string, done int64) {
+			if stage == in && done > 10000 {
 				cancel(stop)
 			}
-			seen = max(seen, p.Bytes)
+			seen = max(seen, done)
 		})
 		cancel(nil)
 		if !errors.Is(err, stop) || seen < 10000 {
-			t.Errorf("%s: error %v after %d bytes", stage, err, seen)
+			t.Errorf("%s: error %v after %d bytes", in, err, seen)
 		}
 	}
 	// A document that is longer when it is read again.
 	grown := filepath.Join(text, "1", "file.txt")
-	_, err := WriteTokens(t.Context(), filepath.Join(dir, "tokens.arrow"), []string{text}, Bytes{}, Options{}, func(p TokenizeProgress) {
-		if p.Stage == "reading" && p.Bytes > 10000 {
+	_, err := WriteTokens(t.Context(), filepath.Join(dir, "tokens.arrow"), []string{text}, Bytes{}, Options{}, func(stage string, done int64) {
+		if stage == "reading" && done > 10000 {
 			if err := os.WriteFile(grown, []byte("another text"), 0o666); err != nil {
 				t.Fatal(err)
 			}

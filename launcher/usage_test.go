@@ -75,7 +75,7 @@ func TestUsageErrors(t *testing.T) {
 		// Suggestions for misspelled words.
 		{"hlep", []string{`unknown command "hlep": use one of train, `, "did you mean help?"}},
 		{"chat", []string{"did you mean generate?"}},
-		{"data inspct x", []string{`data: unknown subcommand "inspct"`, "inspect, tokenize", "did you mean inspect?"}},
+		{"data tokenise x", []string{`data: unknown subcommand "tokenise"`, "tokenize, train-tokenizer", "did you mean tokenize?"}},
 		{"train --precision mxpf8", []string{`precision is "mxpf8": use one of fp32, bf16`, "did you mean mxfp8?"}},
 		{"bench train --precision bf16,mxfp8-expert", []string{`"mxfp8-expert"`, "did you mean mxfp8-experts?"}},
 		{"train --flavor 16b", []string{"did you mean 16B?"}},
