@@ -41,13 +41,8 @@ const (
 // rows reports whether a file has one document per row.
 func (k kind) rows() bool { return k != plainText }
 
-// comma returns the character that separates fields.
-func (k kind) comma() byte {
-	if k == tabSeparated {
-		return '\t'
-	}
-	return ','
-}
+// commas separate the fields of a file.
+var commas = map[kind]byte{commaSeparated: ',', tabSeparated: '\t'}
 
 // packing is the compression of a file.
 type packing uint8
@@ -86,7 +81,7 @@ func (f *file) identify(opts Options) error {
 	}
 	known := false
 	f.kind, known = kinds[ext]
-	sniffed := ext == ".json" || (f.kind == commaSeparated || f.kind == tabSeparated) && !f.given
+	sniffed := ext == ".json" || commas[f.kind] != 0 && !f.given
 	switch {
 	case known && !sniffed:
 		return nil
@@ -107,7 +102,7 @@ func (f *file) identify(opts Options) error {
 	case ext == ".json":
 		f.kind = f.jsonKind(start, opts)
 	case known:
-		first := records(bufio.NewReader(bytes.NewReader(start)), f.kind.comma(), cmp.Or(opts.Field, DefaultField), func([]byte) error { return errFound })
+		first := records(bufio.NewReader(bytes.NewReader(start)), commas[f.kind], cmp.Or(opts.Field, DefaultField), func([]byte) error { return errFound })
 		if first != errFound {
 			f.kind = plainText
 		}

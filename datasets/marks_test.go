@@ -2,7 +2,6 @@ package datasets
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -65,15 +64,11 @@ func TestStories(t *testing.T) {
 			t.Fatal(what, err)
 		}
 		tokens := filepath.Join(t.TempDir(), "tokens.arrow")
-		sum, err := WriteTokens(context.Background(), tokens, []string{path}, c.by, opts, nil)
+		sum, err := WriteTokens(t.Context(), tokens, []string{path}, c.by, opts, nil)
 		if err != nil {
 			t.Fatal(what, err)
 		}
-		file, err := Load([]string{tokens}, c.by, opts)
-		if err != nil {
-			t.Fatal(what, err)
-		}
-		defer file.Close()
+		file := load(t, c.by, tokens)
 		if file.Train.Fingerprint() != d.Train.Fingerprint() || file.Train.Len() != d.Train.Len() || file.HeldOut.Len() != d.HeldOut.Len() {
 			t.Errorf("%s: the token file has other tokens than the text", what)
 		}
@@ -131,10 +126,7 @@ func TestTakenTokenizers(t *testing.T) {
 		if got := plain.Encode(text); len(got) < 6 || slices.Contains(got, end) {
 			t.Errorf("%s: %v are letters", name, got)
 		}
-		path, tokens := filepath.Join(writeTree(t, map[string]string{"a.txt": "aba<|endoftext|>bab"}), "a.txt"), filepath.Join(dir, "t.arrow")
-		if _, err := WriteTokens(t.Context(), tokens, []string{path}, tok, Options{}, nil); err != nil {
-			t.Fatal(err)
-		}
+		tokens, _ := tokenized(t, tok, filepath.Join(writeTree(t, map[string]string{"a.txt": "aba<|endoftext|>bab"}), "a.txt"))
 		of, err := TokenizerOf([]string{tokens})
 		if err != nil {
 			t.Fatal(err)

@@ -55,8 +55,8 @@ func (f file) eachRow(field string, each func(number int, text []byte) error) er
 		return lines(buffered, field, each)
 	case f.kind == jsonValues:
 		return fmt.Errorf("it does not have a JSON object a line: write it so (jq -c '.[]' for an array, jq -c . for objects), or continue an older run with the launcher of commit %s", lastFormats)
-	case f.kind == commaSeparated || f.kind == tabSeparated:
-		return records(buffered, f.kind.comma(), field, next)
+	case commas[f.kind] != 0:
+		return records(buffered, commas[f.kind], field, next)
 	case f.kind == arrowData:
 		return errors.New("it is a packed Arrow file: unpack it")
 	}

@@ -142,24 +142,6 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-func TestRowsAreInOrder(t *testing.T) {
-	var lines strings.Builder
-	for i := range 300 {
-		fmt.Fprintf(&lines, "{\"text\":\"row %d\"}\n", i+1)
-	}
-	c := open(t, Options{}, filepath.Join(writeTree(t, map[string]string{"a.jsonl": lines.String()}), "a.jsonl"))
-	last := 0
-	for _, d := range c.Train.Documents() {
-		if want := fmt.Sprintf("row %d", d.row); d.row <= last || string(d.Text) != want || d.Name != fmt.Sprintf("a.jsonl#%d", d.row) {
-			t.Fatalf("document %q at row %d is %q, want %q behind row %d", d.Name, d.row, d.Text, want, last)
-		}
-		last = d.row
-	}
-	if n := len(c.HeldOut.Documents()); n < 3 || n > 6 {
-		t.Errorf("%d of 300 documents are held out", n)
-	}
-}
-
 func TestJSONAndCSV(t *testing.T) {
 	const mark = "\xef\xbb\xbf"
 	for _, c := range []struct {
@@ -330,42 +312,4 @@ func TestFoldersOfRows(t *testing.T) {
 	wantError(t, err, "*.parquet", "matches nothing")
 	_, err = Open([]string{at("set/[")}, Options{})
 	wantError(t, err, "syntax error in pattern", "[abc]")
-}
-
-// FuzzRows reads anything as a file of each kind, packed in each way: documents, or an error that
-// names the file.
-func FuzzRows(f *testing.F) {
-	for _, name := range []string{"rows.jsonl", "pg-zstd-v2.parquet", "pa-none-v1.parquet"} {
-		content, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		for how := range zstandard + 1 {
-			f.Add(compressed(f, how, content))
-		}
-	}
-	path := filepath.Join(f.TempDir(), "rows")
-	f.Fuzz(func(t *testing.T, content []byte) {
-		if err := os.WriteFile(path, content, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		for k := range arrowData + 1 {
-			for how := range zstandard + 1 {
-				s := source{keep: func([]byte) bool { return true }}
-				left := 1 << 20
-				err := s.documents(file{name: "rows", path: path, size: int64(len(content)), kind: k, packing: how}, func(d Document) error {
-					if bytes.IndexByte(d.Text, separator) >= 0 {
-						t.Errorf("kind %d: %q has a NUL", k, d.Text)
-					}
-					if left -= len(d.Text) + 1; left < 0 {
-						return os.ErrClosed
-					}
-					return nil
-				})
-				if err != nil && !strings.Contains(err.Error(), path) {
-					t.Errorf("kind %d: error %q does not name the file", k, err)
-				}
-			}
-		}
-	})
 }

@@ -45,31 +45,6 @@ func TestSplitOfTinyCorpora(t *testing.T) {
 	}
 }
 
-func TestCorpusDoesNotDependOnOrder(t *testing.T) {
-	docs := numbered(300, 50)
-	a, err := newCorpus(slices.Clone(docs), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Reverse(docs)
-	b, err := newCorpus(docs, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.fingerprint != b.fingerprint || string(a.Train.text) != string(b.Train.text) {
-		t.Error("the order in which documents are found changes the corpus")
-	}
-	byName := func(x, y Document) int {
-		if x.Name < y.Name {
-			return -1
-		}
-		return 1
-	}
-	if !slices.IsSortedFunc(a.Train.Documents(), byName) {
-		t.Error("training documents are not in the order of their names")
-	}
-}
-
 func TestFingerprintSeesEveryChange(t *testing.T) {
 	base := func() []Document { return numbered(200, 50) }
 	fingerprints := make(map[string]string)
@@ -154,29 +129,5 @@ func TestFirstRules(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "continue that run with the launcher of commit 66fb8c31") {
 			t.Errorf("%v", err)
 		}
-	}
-}
-
-func TestStreamSeparatesDocuments(t *testing.T) {
-	c, err := newCorpus(numbered(120, 30), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := Tokenize(c.Train, Bytes{})
-	var want []byte
-	for _, d := range c.Train.Documents() {
-		want = append(append(want, d.Text...), 0)
-	}
-	got := make([]int32, s.Len())
-	s.window(got, 0)
-	if text := (Bytes{}).Decode(got); string(text) != string(want) {
-		t.Error("the stream is not its documents, each followed by NUL")
-	}
-
-	// A document's text must not reach its neighbour when it is appended to.
-	docs := c.Train.Documents()
-	_ = append(docs[0].Text, "overwritten"...)
-	if string(s.narrow) != string(want) {
-		t.Error("appending to a document changed the corpus")
 	}
 }

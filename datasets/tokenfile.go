@@ -66,7 +66,7 @@ func openTokens(path string) (*tokenFile, error) {
 	}
 	t, err := parseTokens(b, path)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("Arrow file %s: %w: only token files are read: write text as Parquet, or continue an older run with the launcher of commit %s", path, err, lastFormats), unmap())
+		return nil, errors.Join(fmt.Errorf("data file %s: %w: only token files are read: write text as Parquet, or continue an older run with the launcher of commit %s", path, err, lastFormats), unmap())
 	}
 	t.unmap = unmap
 	return t, nil

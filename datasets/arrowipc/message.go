@@ -24,7 +24,8 @@ const (
 	magicEnd   = 4 + len(Magic)
 )
 
-// endOfStream returns where the stream of a file of size bytes ends, given its last [magicEnd] bytes.
+// endOfStream returns where the stream of a file of size bytes ends, given its last [magicEnd]
+// bytes.
 func endOfStream(end []byte, size int64) (int64, error) {
 	if size < magicBytes+int64(magicEnd) || string(end[4:]) != Magic {
 		return 0, errors.New("it is cut off: an Arrow file ends in its magic number")

@@ -82,15 +82,16 @@ func (n *NumberReader) Next(rows int) ([][]byte, error) {
 	}
 	n.s.left = 0
 	var all [][]byte
-	node, buffer := 0, 0
-	for _, c := range n.Columns {
-		nodes, buffers := c.nodes()
-		values, err := c.values(m, body, rows, node, buffer+buffers-1)
+	node := 0
+	for i, c := range n.Columns {
+		// A column has a bitmap of validity for each of its nodes, and then its numbers.
+		nodes := min(c.List, 1) + 1
+		values, err := c.values(m, body, rows, node, node+nodes+i)
 		if err != nil {
 			return nil, fmt.Errorf("column %s: %w", c.Name, err)
 		}
 		all = append(all, values)
-		node, buffer = node+nodes, buffer+buffers
+		node += nodes
 	}
 	return all, m.header.f.err
 }

@@ -32,15 +32,6 @@ func (c NumberColumn) bytes(rows int) int64 {
 	return int64(rows) * int64(max(c.List, 1)) * c.Type.size()
 }
 
-// nodes returns the number of nodes and of buffers that the column has in a record batch. The last
-// buffer has the numbers. The others are validity bitmaps.
-func (c NumberColumn) nodes() (nodes, buffers int) {
-	if c.List > 0 {
-		return 2, 3
-	}
-	return 1, 2
-}
-
 // field returns the schema of a column of one number per row.
 func (n Number) field(name string) fields {
 	switch n {

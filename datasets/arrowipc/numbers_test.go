@@ -128,9 +128,3 @@ func soundNumbers(t *testing.T, b []byte) (batches int) {
 		batches++
 	}
 }
-
-func FuzzNumbers(f *testing.F) {
-	f.Add(writtenNumbers(f))
-	f.Add(content(f, "numbers-none.arrow"))
-	f.Fuzz(func(t *testing.T, b []byte) { soundNumbers(t, b) })
-}

@@ -152,13 +152,6 @@ func sound(t *testing.T, b []byte) {
 	}
 }
 
-func FuzzTokens(f *testing.F) {
-	f.Add(written(f, 2))
-	f.Add(written(f, 4))
-	f.Add(content(f, "tokens.arrow"))
-	f.Fuzz(func(t *testing.T, b []byte) { sound(t, b) })
-}
-
 // TestWriteTokensCountsItsReaders: a part that holds another number of integers than it says would
 // give a file that cannot be read.
 func TestWriteTokensCountsItsReaders(t *testing.T) {

@@ -132,29 +132,6 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-func FuzzParquet(f *testing.F) {
-	for _, path := range files(f) {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(content)
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		c, err := Open(bytes.NewReader(content), int64(len(content)), "text")
-		if err != nil {
-			return
-		}
-		left := 1 << 20
-		c.Rows(func(text []byte) error {
-			if left -= 1 + len(text); left < 0 {
-				return os.ErrClosed
-			}
-			return nil
-		})
-	})
-}
-
 // TestHybrid reads the examples of the Parquet encodings document: 0 to 7 in three bits, and a run.
 func TestHybrid(t *testing.T) {
 	h := hybrid{b: []byte{3, 0x88, 0xc6, 0xfa, 10 << 1, 4}, width: 3}
