@@ -1,6 +1,6 @@
-// Package arrowipc reads and writes the part of the Arrow IPC format that tokens and routes need. It
-// trusts no byte: every length and position is checked against the available data before memory is
-// allocated or read.
+// Package arrowipc reads and writes the part of the Arrow IPC format that tokens and routes need.
+// It trusts no byte: every length and position is checked against the available data before memory
+// is allocated or read.
 //
 // [Tokens] is a file of lists of integers that is used in place, and [WriteTokens] writes one.
 // [NumberWriter] and [NumberReader] write and read a stream of columns of numbers.
