@@ -155,7 +155,7 @@ func TestLoadErrors(t *testing.T) {
 	heldOut := []byte("\x00\x00t\x00e\x00x\x00t\x00") // the beginning of a document in 16 bits a letter
 	at := bytes.LastIndex(good, heldOut)
 	bad := bytes.Clone(good)
-	bad[at+3] = 1
+	bad[at+2], bad[at+3] = 0, 1 // 256, the first that is none
 	if err := os.WriteFile(filepath.Join(dir, "id.arrow"), bad, 0o666); err != nil || at < 0 {
 		t.Fatal(at, err)
 	}
