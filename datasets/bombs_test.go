@@ -26,8 +26,7 @@ func TestBombs(t *testing.T) {
 	}{
 		{"line.jsonl", `{"text":"`, "", tbyte, "line 1 has a NUL byte"},
 		{"long.jsonl", `{"text":"` + strings.Repeat("x", 1<<20), "", tbyte, "line 1 has a NUL byte"},
-		{"array.json", `[{"text":"`, "", tbyte, "it is no JSON"},
-		{"array-of-one.json", `["` + strings.Repeat("x", 1<<20), "", tbyte, "it is no JSON"},
+		{"array.json", `[{"text":"`, "", tbyte, "it does not have a JSON object a line"},
 		{"hole.csv", "text\n", "", tbyte, "record 1: it has more than 65536 NUL bytes"},
 		{"commas.csv", strings.Repeat(",", 1<<20), "", 0, "or 65536 fields"},
 		{"nested.jsonl", `{"text":` + strings.Repeat("[", 1<<20), "", 0, "no JSON object"},
@@ -35,11 +34,9 @@ func TestBombs(t *testing.T) {
 		{"footer.parquet", parquet.Magic, le32(1<<31) + parquet.Magic, tbyte, "its footer has 2147483648 bytes"},
 		{"zeros.parquet", parquet.Magic, le32(8<<20) + parquet.Magic, tbyte, "its metadata has no schema"},
 		{"list.parquet", parquet.Magic, "\x15\x02\x19\xfc\xff\xff\xff\xff\xff\xff\x7f" + le32(11) + parquet.Magic, 1 << 20, "its metadata is damaged"},
-		{"hole.arrow", "", "", tbyte, "does not begin with a schema"},
-		{"metadata.arrow", le32(0xffffffff) + le32(0x7fffffff), "", tbyte, "its metadata has 2147483647 bytes"},
-		{"schema.arrow", le32(0xffffffff) + le32(8<<20), "", tbyte, "does not begin with a schema"},
+		{"hole.arrow", "", "", tbyte, "it is no Arrow file"},
 		{"file.arrow", arrowipc.Magic, "", tbyte, "it is cut off"},
-		{"footer.arrow", arrowipc.Magic + "\x00\x00" + le32(0xffffffff) + le32(0), le32(1<<31) + arrowipc.Magic, 1 << 20, "its footer has 16777217 bytes"},
+		{"footer.arrow", arrowipc.Magic + "\x00\x00" + le32(0xffffffff) + le32(0), le32(1<<31) + arrowipc.Magic, 1 << 20, "its footer has 2147483648 bytes"},
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), b.name)

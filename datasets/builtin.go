@@ -104,7 +104,7 @@ func goSource() (src, text string, err error) {
 
 // goVersion returns the version of the Go installation at root, such as go1.26.8.
 func goVersion(root string) string {
-	text, err := readText(filepath.Join(root, "VERSION"), sniffBytes)
+	text, err := readText(filepath.Join(root, "VERSION"), sniffBytes, unpacked)
 	version, _, _ := strings.Cut(string(text), "\n")
 	if err != nil || version == "" || len(version) > 64 {
 		return "unknown version"

@@ -149,21 +149,6 @@ func TestEpochsOfEvaluations(t *testing.T) {
 	})
 }
 
-// TestEpochsOfReport: the mixture of a bug report, whose smaller part was read 0 to 4 times within
-// its first 334 samples.
-func TestEpochsOfReport(t *testing.T) {
-	for _, samples := range []int{334, 1000, 5760} {
-		const seq, small, other = 64, 334, 340
-		s := coloured(t, []int{small*seq + 1, other*seq + 1}, 0.9, 0.1)
-		l, counted := newLoader(t, s, LoaderConfig{Seq: seq, GlobalBatch: 1, Ranks: 1, Seed: 1}), newTally(s, []int{small, other})
-		for range samples {
-			if err := counted.add(next(l)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
 // TestMixtureOfOldRules: the order that runs before [EpochRules] have read.
 func TestMixtureOfOldRules(t *testing.T) {
 	s, err := Mix([]Stream{countingStream(500), countingStream(90)}, []float64{0.7, 0.3}, TextRules)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -45,13 +46,7 @@ func (f file) read() ([]byte, error) {
 	if f.text != nil {
 		return f.text, nil
 	}
-	var text []byte
-	var err error
-	if f.packing == unpacked {
-		text, err = readText(f.path, f.size)
-	} else {
-		text, err = f.readPacked()
-	}
+	text, err := readText(f.path, f.size, f.packing)
 	switch {
 	case errors.Is(err, errBinary) && !f.given:
 		return nil, nil
@@ -63,15 +58,25 @@ func (f file) read() ([]byte, error) {
 	return text, nil
 }
 
-// readText returns the content of the file at path, which had size bytes when it was found, or
-// errBinary. It allocates memory as text arrives, because a file may claim any size, and have
-// holes, which are bytes of zero.
-func readText(path string, size int64) ([]byte, error) {
+// readText returns the uncompressed content of the file at path, which had size bytes when it was
+// found, or errBinary. It allocates memory as text arrives, because a file may claim any size, and
+// have holes, which are bytes of zero.
+func readText(path string, size int64, how packing) ([]byte, error) {
 	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	r, done, err := how.reader(f)
+	if err == io.EOF {
+		return nil, nil // it is empty
+	} else if err != nil {
+		return nil, err
+	}
+	defer done()
+	if how != unpacked {
+		r, size = newGuard(r, size), math.MaxInt64-mostGrowth // which says what is too much
+	}
 	text := make([]byte, 0, min(size, mostTrusted)+1)
 	for next := sniffBytes; int64(len(text)) <= size+mostGrowth; next = max(sniffBytes, len(text), cap(text)-len(text)) {
 		at, room := len(text), next
@@ -79,15 +84,17 @@ func readText(path string, size int64) ([]byte, error) {
 			room = int(min(int64(room), left))
 		}
 		text = slices.Grow(text, room)
-		n, err := io.ReadFull(f, text[at:at+room])
+		n, err := r.Read(text[at : at+room])
 		text = text[:at+n]
 		switch {
 		case bytes.IndexByte(text[at:], separator) >= 0:
 			return nil, errBinary
-		case err == io.EOF || err == io.ErrUnexpectedEOF:
+		case err == io.EOF:
 			return text, nil
-		case err != nil:
+		case err != nil && how == unpacked:
 			return nil, err
+		case err != nil:
+			return nil, packed(err)
 		}
 	}
 	return nil, fmt.Errorf("it grows while it is read: it had %d bytes and has more than %d", size, size+mostGrowth)
@@ -96,7 +103,7 @@ func readText(path string, size int64) ([]byte, error) {
 // texts reads the text files that keep accepts, and the rows of other files.
 func (s source) texts() (t texts, err error) {
 	files := slices.Clone(s.files)
-	sortByNameHash(files, func(f file) string { return f.name })
+	sortByNameHash(files)
 	read, err := s.readAll(files)
 	if err != nil {
 		return t, err

@@ -3,6 +3,7 @@ package datasets
 // What several tests share: folders of text, corpora and streams of known content.
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,6 +53,42 @@ func countingStream(tokens int) Stream {
 		ids[i] = int32(i)
 	}
 	return Stream{wide: ids, fingerprint: fmt.Sprintf("counting to %d", tokens)}
+}
+
+// open reads a corpus.
+func open(t testing.TB, opts Options, paths ...string) *Corpus {
+	t.Helper()
+	c, err := Open(paths, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// load loads data, which is released after the test.
+func load(t testing.TB, tokenizer Tokenizer, paths ...string) *Data {
+	t.Helper()
+	d, err := Load(paths, tokenizer, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(d.Close(), d.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// tokenized writes a token file.
+func tokenized(t testing.TB, tokenizer Tokenizer, paths ...string) (string, TokenizeSummary) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "tokens.arrow")
+	sum, err := WriteTokens(t.Context(), out, paths, tokenizer, Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, sum
 }
 
 // names returns the names of the documents of both sides.

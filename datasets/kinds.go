@@ -1,7 +1,7 @@
 package datasets
 
-// The kind of a file of a corpus, by its name and its first bytes: text, or rows of JSON, CSV,
-// Parquet or Arrow, each possibly compressed.
+// The kind of a file of a corpus, by its name and its first bytes: text, rows of JSON, CSV or
+// Parquet, each possibly compressed, or tokens.
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -29,23 +31,18 @@ type kind uint8
 const (
 	plainText kind = iota
 	jsonLines
-	jsonValues // an array, or objects one after the other
+	jsonValues // an array, or objects over several lines: they are recognized, but not read
 	commaSeparated
 	tabSeparated
 	parquetFile
-	arrowData
+	arrowData // a token file; others are recognized, but not read
 )
 
 // rows reports whether a file has one document per row.
 func (k kind) rows() bool { return k != plainText }
 
-// comma returns the character that separates fields.
-func (k kind) comma() byte {
-	if k == tabSeparated {
-		return '\t'
-	}
-	return ','
-}
+// commas separate the fields of a file.
+var commas = map[kind]byte{commaSeparated: ',', tabSeparated: '\t'}
 
 // packing is the compression of a file.
 type packing uint8
@@ -63,30 +60,28 @@ var kinds = map[string]kind{
 	".parquet": parquetFile, ".pq": parquetFile, ".arrow": arrowData, ".arrows": arrowData, ".feather": arrowData, ".ipc": arrowData,
 }
 
-// unpackers are the commands for compressed files that are not read.
-var unpackers = map[string]string{
-	".xz": "xz -d", ".bz2": "bzip2 -d", ".lz4": "lz4 -d", ".br": "brotli -d", ".lzma": "xz -d", ".zip": "unzip", ".7z": "7z x", ".tar": "tar -xf", ".tgz": "tar -xzf",
-}
+// otherPackings are those of files that are not read.
+var otherPackings = []string{".xz", ".bz2", ".lz4", ".br", ".lzma", ".zip", ".7z", ".tar", ".tgz"}
 
 // readable are texts that are also read compressed in a folder. Other compressed files there may be
 // anything.
 var readable = map[string]bool{".txt": true, ".text": true, ".md": true}
 
 // identify determines the kind of f from its name and, if that is not enough, from its first bytes.
-// A .json file is read by lines if its first line is a whole object, and else as values. In a
-// folder it must have the field, like CSV, or it is text.
+// A .json file is read by lines if its first line is a whole object. In a folder it must have the
+// field, like CSV, or it is text.
 func (f *file) identify(opts Options) error {
 	name := strings.ToLower(path.Base(f.name))
 	if f.packing = packings[path.Ext(name)]; f.packing != unpacked {
 		name = strings.TrimSuffix(name, path.Ext(name))
 	}
 	ext := path.Ext(name)
-	if command := unpackers[ext]; command != "" && (f.given || kinds[path.Ext(strings.TrimSuffix(name, ext))] != plainText) {
-		return fmt.Errorf("data file %s: %s is not read: unpack it (%s), or pack it with gzip (.gz) or zstd (.zst) instead", f.path, ext, command)
+	if slices.Contains(otherPackings, ext) && (f.given || kinds[path.Ext(strings.TrimSuffix(name, ext))] != plainText) {
+		return fmt.Errorf("data file %s: %s is not read: unpack it, or pack it with gzip (.gz) or zstd (.zst) instead", f.path, ext)
 	}
 	known := false
 	f.kind, known = kinds[ext]
-	sniffed := ext == ".json" || (f.kind == commaSeparated || f.kind == tabSeparated) && !f.given
+	sniffed := ext == ".json" || commas[f.kind] != 0 && !f.given
 	switch {
 	case known && !sniffed:
 		return nil
@@ -107,13 +102,13 @@ func (f *file) identify(opts Options) error {
 	case ext == ".json":
 		f.kind = f.jsonKind(start, opts)
 	case known:
-		first := records(bufio.NewReader(bytes.NewReader(start)), f.kind.comma(), cmp.Or(opts.Field, DefaultField), func([]byte) error { return errFound })
+		first := records(bufio.NewReader(bytes.NewReader(start)), commas[f.kind], cmp.Or(opts.Field, DefaultField), func([]byte) error { return errFound })
 		if first != errFound {
 			f.kind = plainText
 		}
 	case bytes.HasPrefix(start, []byte(parquet.Magic)):
 		f.kind = parquetFile
-	case arrowipc.IsFile(start), len(start) > 8 && bytes.HasPrefix(start, []byte("\xff\xff\xff\xff")) && start[7] == 0:
+	case bytes.HasPrefix(start, []byte(arrowipc.Magic)), len(start) > 8 && bytes.HasPrefix(start, []byte("\xff\xff\xff\xff")) && start[7] == 0:
 		f.kind = arrowData // a stream begins with the length of a schema, which is small
 	}
 	return nil
@@ -138,8 +133,7 @@ func (f *file) jsonKind(start []byte, opts Options) kind {
 	if len(begin) == 0 || begin[0] != '[' && begin[0] != '{' {
 		return plainText
 	}
-	first := values(bufio.NewReader(bytes.NewReader(start)), field, func(row) error { return errFound })
-	if f.given || first == errFound && !bytes.HasPrefix(bytes.TrimSpace(begin[1:]), []byte{'"'}) {
+	if f.given || bytes.Contains(begin, []byte(strconv.Quote(field))) {
 		return jsonValues
 	}
 	return plainText
@@ -198,13 +192,11 @@ const (
 func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error) {
 	switch p {
 	case gzipped:
-		in := bufio.NewReader(r)
-		z, err := gzip.NewReader(in)
+		z, err := gzip.NewReader(r)
 		if err != nil {
 			return nil, nil, packed(err)
 		}
-		z.Multistream(false)
-		return members{z, in}, func() {}, nil
+		return z, func() {}, nil
 	case zstandard:
 		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(mostWindow))
 		if err != nil {
@@ -213,28 +205,6 @@ func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error
 		return z, z.Close, nil
 	}
 	return r, func() {}, nil
-}
-
-// members reads the members of a gzip file, and skips bytes of zero between and behind them.
-type members struct {
-	*gzip.Reader
-	in *bufio.Reader
-}
-
-func (m members) Read(b []byte) (int, error) {
-	n, err := m.Reader.Read(b)
-	if err != io.EOF {
-		return n, err
-	}
-	next := byte(0)
-	for err = nil; err == nil && next == 0; {
-		next, err = m.in.ReadByte()
-	}
-	if err == nil {
-		err = errors.Join(m.in.UnreadByte(), m.Reset(m.in))
-		m.Multistream(false)
-	}
-	return n, err
 }
 
 // packed converts an error of decompression.

@@ -27,26 +27,20 @@ type Data struct {
 // text is de-duplicated against the training text of all paths, except token files. A token file
 // next to other paths needs a weight, too.
 func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
-	d := &Data{}
-	opts.tokenizer = t
 	groups, weights, err := group(paths)
 	if err != nil {
 		return nil, err
 	}
-	var parts []dataPart
-	for _, g := range groups {
-		p, err := d.open(g, t, opts)
-		if err != nil {
-			return nil, errors.Join(err, d.Close())
-		}
-		parts = append(parts, p)
-	}
-	train, heldOut := d.streams(parts, t)
-	if weights == nil {
+	d := &Data{}
+	opts.tokenizer = t
+	train, heldOut, err := d.streams(groups, t, opts)
+	if err == nil && weights == nil {
 		d.Train, d.HeldOut = train[0], heldOut[0]
 		return d, nil
 	}
-	d.Train, err = Mix(train, weights, opts.Rules)
+	if err == nil {
+		d.Train, err = Mix(train, weights, opts.Rules)
+	}
 	if err == nil {
 		d.HeldOut, err = Mix(heldOut, weights, opts.Rules)
 	}
@@ -56,29 +50,76 @@ func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	return d, nil
 }
 
+// streams reads the data of each group of paths, token files or texts, and counts it.
+func (d *Data) streams(groups [][]string, t Tokenizer, opts Options) (train, heldOut []Stream, err error) {
+	var files []*tokenFile // of each group; nil: it has texts
+	var all []texts
+	for _, g := range groups {
+		s, err := sourceAt(g, opts)
+		if err != nil {
+			return nil, nil, err
+		}
+		tokens, err := s.tokens()
+		if tokens != nil {
+			d.unmap = append(d.unmap, tokens.unmap)
+			err = tokens.fits(t, opts.TokenizerName)
+		} else if err == nil {
+			var read texts
+			read, err = s.texts()
+			all = append(all, read)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, tokens)
+	}
+	corpora := newCorpora(all...)
+	for _, f := range files {
+		if f != nil {
+			d.TrainBytes += f.bytes[0]
+			d.HeldOutBytes += f.bytes[1]
+			d.Documents += len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2
+			train, heldOut = append(train, f.train), append(heldOut, f.heldOut)
+			continue
+		}
+		c := corpora[0]
+		corpora = corpora[1:]
+		d.TrainBytes += c.Train.Bytes()
+		d.HeldOutBytes += c.HeldOut.Bytes()
+		d.Documents += len(c.Train.docs) + len(c.HeldOut.docs)
+		d.Losses = d.Losses.plus(c.Losses)
+		d.Builtin = c.Builtin
+		train, heldOut = append(train, Tokenize(c.Train, t)), append(heldOut, Tokenize(c.HeldOut, t))
+	}
+	return train, heldOut, nil
+}
+
 // Check returns the errors of [Load] that show without reading the text: paths that do not exist or
 // hold no data, and token files of another tokenizer.
 func Check(paths []string, t Tokenizer, opts Options) error {
+	return eachSource(paths, opts, func(s source) error {
+		tokens, err := s.tokens()
+		if err != nil || tokens == nil {
+			return err
+		}
+		return errors.Join(tokens.fits(t, opts.TokenizerName), tokens.unmap())
+	})
+}
+
+// eachSource lists the files of each corpus at paths, except the built-in one, and calls each with
+// them.
+func eachSource(paths []string, opts Options, each func(source) error) error {
 	groups, _, err := group(paths)
-	if err != nil {
+	if err != nil || len(paths) == 0 {
 		return err
 	}
 	for _, g := range groups {
-		if len(g) == 0 {
-			continue // the built-in corpus
-		}
 		s, err := find(g, opts)
+		if err == nil {
+			err = each(s)
+		}
 		if err != nil {
 			return err
-		}
-		tokens, err := s.tokens()
-		if err != nil {
-			return err
-		}
-		if tokens != nil {
-			if err := errors.Join(tokens.fits(t, opts.TokenizerName), tokens.unmap()); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -121,78 +162,16 @@ func group(paths []string) (groups [][]string, weights []float64, err error) {
 	return groups, weights, nil
 }
 
-// dataPart is the data of one group of paths: a token file, or texts.
-type dataPart struct {
-	tokens *tokenFile
-	texts  texts
-}
-
-// open reads the data of one group of paths.
-func (d *Data) open(paths []string, t Tokenizer, opts Options) (p dataPart, err error) {
-	s, err := sourceAt(paths, opts)
-	if err != nil {
-		return p, err
-	}
-	if p.tokens, err = s.tokens(); err != nil {
-		return p, err
-	}
-	if p.tokens == nil {
-		p.texts, err = s.texts()
-		return p, err
-	}
-	d.unmap = append(d.unmap, p.tokens.unmap)
-	return p, p.tokens.fits(t, opts.TokenizerName)
-}
-
-// streams returns the streams of each part, and counts it.
-func (d *Data) streams(parts []dataPart, t Tokenizer) (train, heldOut []Stream) {
-	var all []texts
-	for _, p := range parts {
-		if p.tokens == nil {
-			all = append(all, p.texts)
-		}
-	}
-	corpora := newCorpora(all...)
-	for _, p := range parts {
-		if p.tokens != nil {
-			d.addTokens(p.tokens)
-			train, heldOut = append(train, p.tokens.train), append(heldOut, p.tokens.heldOut)
-			continue
-		}
-		d.addCorpus(corpora[0])
-		train, heldOut = append(train, Tokenize(corpora[0].Train, t)), append(heldOut, Tokenize(corpora[0].HeldOut, t))
-		corpora = corpora[1:]
-	}
-	return train, heldOut
-}
-
-func (d *Data) addCorpus(c *Corpus) {
-	d.TrainBytes += c.Train.Bytes()
-	d.HeldOutBytes += c.HeldOut.Bytes()
-	d.Documents += len(c.Train.docs) + len(c.HeldOut.docs)
-	d.Losses = d.Losses.plus(c.Losses)
-	d.Builtin = c.Builtin
-}
-
-func (d *Data) addTokens(f *tokenFile) {
-	d.TrainBytes += f.bytes[0]
-	d.HeldOutBytes += f.bytes[1]
-	d.Documents += f.documents()
-}
-
-// documents returns the number of documents on both sides.
-func (f *tokenFile) documents() int { return len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2 }
-
 // tokens returns the token file of a source, or nil if it has none. A token file next to other
 // files is an error.
 func (s source) tokens() (*tokenFile, error) {
 	for _, f := range s.files {
-		t, ok, err := openTokens(f)
+		if f.kind != arrowData || f.packing != unpacked {
+			continue
+		}
+		t, err := openTokens(f.path)
 		if err != nil {
 			return nil, err
-		}
-		if !ok {
-			continue
 		}
 		if len(s.files) > 1 {
 			return nil, errors.Join(fmt.Errorf("%s is a token file, but there is other data too: give each path a weight, such as %s@1", f.path, f.path), t.unmap())
@@ -212,15 +191,12 @@ func sourceAt(paths []string, opts Options) (source, error) {
 
 // openSource lists the files at paths, or those of the built-in corpus. None may be a token file.
 func openSource(paths []string, opts Options) (s source, err error) {
-	if len(paths) == 0 {
-		return builtinSource(opts)
-	}
 	for _, p := range paths {
 		if path, _, ok := SplitWeight(p); ok {
 			return s, fmt.Errorf("data %q has a weight, which only training takes: give %s", p, path)
 		}
 	}
-	if s, err = find(paths, opts); err != nil {
+	if s, err = sourceAt(paths, opts); err != nil {
 		return s, err
 	}
 	if t, err := s.tokens(); err != nil || t != nil {

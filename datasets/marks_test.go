@@ -2,7 +2,6 @@ package datasets
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -27,7 +26,7 @@ func stories(separator string) (texts []string, file, rows string) {
 	return texts, file, rows
 }
 
-// TestStories: 60 stories are 60 documents for training, inspection and token files, in whatever
+// TestStories: 60 stories are 60 documents for training and for token files, in whatever
 // way a text file spells the end between them. What stays in the text is counted.
 func TestStories(t *testing.T) {
 	texts, lines, _ := stories("\n<|endoftext|>\n")
@@ -64,30 +63,22 @@ func TestStories(t *testing.T) {
 		if err != nil {
 			t.Fatal(what, err)
 		}
-		one, err := Inspect(t.Context(), []string{path}, c.by, opts)
-		if err != nil {
-			t.Fatal(what, err)
-		}
 		tokens := filepath.Join(t.TempDir(), "tokens.arrow")
-		sum, err := WriteTokens(context.Background(), tokens, []string{path}, c.by, opts, nil)
+		sum, err := WriteTokens(t.Context(), tokens, []string{path}, c.by, opts, nil)
 		if err != nil {
 			t.Fatal(what, err)
 		}
-		file, err := Load([]string{tokens}, c.by, opts)
-		if err != nil {
-			t.Fatal(what, err)
-		}
-		defer file.Close()
+		file := load(t, c.by, tokens)
 		if file.Train.Fingerprint() != d.Train.Fingerprint() || file.Train.Len() != d.Train.Len() || file.HeldOut.Len() != d.HeldOut.Len() {
 			t.Errorf("%s: the token file has other tokens than the text", what)
 		}
-		for by, losses := range map[string]Losses{"training": d.Losses, "inspection": one[0].Losses, "token file": sum.Losses} {
+		for by, losses := range map[string]Losses{"training": d.Losses, "token file": sum.Losses} {
 			if !reflect.DeepEqual(losses.Special, c.counted) {
 				t.Errorf("%s, %s: %v are spelled, want %v", what, by, losses.Special, c.counted)
 			}
 		}
-		if d.Documents != max(c.documents, 2) || one[0].Documents != c.documents || sum.Train.Documents+sum.HeldOut.Documents != int64(max(c.documents, 2)) {
-			t.Errorf("%s: %d documents in training, %d inspected, %+v: want %d", what, d.Documents, one[0].Documents, sum, c.documents)
+		if d.Documents != max(c.documents, 2) || sum.Train.Documents+sum.HeldOut.Documents != int64(max(c.documents, 2)) {
+			t.Errorf("%s: %d documents in training, %+v: want %d", what, d.Documents, sum, c.documents)
 		}
 		if got := decoded(d, c.by); c.documents == 60 && c.counted == nil || TakesSpecial(c.by) {
 			slices.Sort(texts)
@@ -135,10 +126,7 @@ func TestTakenTokenizers(t *testing.T) {
 		if got := plain.Encode(text); len(got) < 6 || slices.Contains(got, end) {
 			t.Errorf("%s: %v are letters", name, got)
 		}
-		path, tokens := filepath.Join(writeTree(t, map[string]string{"a.txt": "aba<|endoftext|>bab"}), "a.txt"), filepath.Join(dir, "t.arrow")
-		if _, err := WriteTokens(t.Context(), tokens, []string{path}, tok, Options{}, nil); err != nil {
-			t.Fatal(err)
-		}
+		tokens, _ := tokenized(t, tok, filepath.Join(writeTree(t, map[string]string{"a.txt": "aba<|endoftext|>bab"}), "a.txt"))
 		of, err := TokenizerOf([]string{tokens})
 		if err != nil {
 			t.Fatal(err)

@@ -28,13 +28,6 @@ func coloured(t tb, lengths []int, weights ...float64) Stream {
 
 func colour(row []int32) int { return int(row[0] / 1e6) }
 
-// TestMixtureRefusesOtherShares: the order of samples is another one.
-func TestMixtureRefusesOtherShares(t *testing.T) {
-	s, other := coloured(t, []int{20, 9, 30}, 0.5, 0.2, 0.3), coloured(t, []int{20, 9, 30}, 0.5, 0.21, 0.29)
-	cfg := LoaderConfig{Seq: 4, GlobalBatch: 1, Ranks: 1, Seed: 4}
-	wantError(t, newLoader(t, other, cfg).Restore(newLoader(t, s, cfg).State()), "other data")
-}
-
 func TestMixtureErrors(t *testing.T) {
 	for want, weights := range map[string][]float64{
 		"of 2 streams with 1 weights": {1}, "a weight of 0": {1, 0}, "a weight of -1": {-1, 1}, "a weight of NaN": {math.NaN(), 1}, "a weight of +Inf": {1, math.Inf(1)},

@@ -68,7 +68,7 @@ func openTokenizer(name, end string, beside bool) (Tokenizer, error) {
 		}
 		return nil, fmt.Errorf("tokenizer %q: %w: use bytes, tiktoken:cl100k_base, or the path of a %s", name, err, TokenizerFile)
 	} else if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-		return nil, fmt.Errorf("tokenizer %w: %s: give bytes, tiktoken:cl100k_base, or a Hugging Face %s (data train-tokenizer makes one)", err, notTokenizer(path), TokenizerFile)
+		return nil, fmt.Errorf("tokenizer %w: it is no JSON: give bytes, tiktoken:cl100k_base, or a Hugging Face %s (data train-tokenizer makes one)", err, TokenizerFile)
 	} else if err != nil {
 		return nil, fmt.Errorf("tokenizer %w", err)
 	}
@@ -83,15 +83,6 @@ func openTokenizer(name, end string, beside bool) (Tokenizer, error) {
 		}
 	}
 	return endedBy(t, end, from, nil)
-}
-
-// notTokenizer says what a file that is no JSON is instead.
-func notTokenizer(path string) string {
-	f := file{name: filepath.Base(path)}
-	if f.identify(Options{}) == nil && f.kind.rows() {
-		return "it holds text, which --data reads"
-	}
-	return "it is no JSON"
 }
 
 // endedBy makes a token end documents, unless it is empty.
@@ -140,7 +131,7 @@ const mostSettings = 64 << 20
 func endBeside(folder string) (token, from string, err error) {
 	for _, key := range []string{"eos_token", "bos_token"} {
 		for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {
-			text, err := readText(filepath.Join(folder, name), mostSettings)
+			text, err := readText(filepath.Join(folder, name), mostSettings, unpacked)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			} else if err != nil {

@@ -43,7 +43,7 @@ func TestOpenTokenizer(t *testing.T) {
 		filepath.Join(dir, "missing"): {"missing", "use bytes, tiktoken:"},
 		empty:                         {empty, "use bytes, tiktoken:"},
 		"open_tokenizer.go":           {"open_tokenizer.go", "byte 1", "it is no JSON", "tokenizer.json"},
-		"testdata/rows.jsonl":         {"rows.jsonl", "it holds text, which --data reads", "data train-tokenizer"},
+		"testdata/rows.jsonl":         {"rows.jsonl", "data train-tokenizer"},
 		"gpt2":                        {"did you mean tiktoken:gpt2?"},
 		"cl100k_base":                 {"did you mean tiktoken:cl100k_base?"},
 	} {
@@ -177,23 +177,4 @@ func TestTokenizerJSON(t *testing.T) {
 	}
 	_, err := TokenizerJSON(letterPairs{1000})
 	wantError(t, err, "pairs of 1000 has no tokenizer.json")
-}
-
-// A stream of another tokenizer decodes to the same text as that of bytes, documents' ends
-// included.
-func TestTokenizeBPE(t *testing.T) {
-	c, err := newCorpus(numbered(50, 40), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tok := trained(t, t.TempDir(), "0,1,2,3,10,11,12,13,10,11")
-	s := Tokenize(c.Train, tok)
-	if b := Tokenize(c.Train, Bytes{}); s.Len() >= b.Len() || s.Fingerprint() == b.Fingerprint() {
-		t.Errorf("%d tokens with the fingerprint %s, as bytes %d with %s", s.Len(), s.Fingerprint(), b.Len(), b.Fingerprint())
-	}
-	ids := make([]int32, s.Len())
-	s.window(ids, 0)
-	if got := tok.Decode(ids); !bytes.Equal(got, c.Train.text) {
-		t.Errorf("%.100q, want %.100q", got, c.Train.text)
-	}
 }

@@ -117,33 +117,15 @@ func TestCleanCorpora(t *testing.T) {
 	}
 	root := writeTree(t, tree)
 	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
-	whole, err := Load([]string{a}, Bytes{}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := load(t, Bytes{}, a)
 	if text := string(Bytes{}.Decode(ids(t, whole.HeldOut))); strings.Contains(text, "Copyright") || !strings.Contains(text, " has line ") {
 		t.Errorf("the validation text is %q", text)
 	}
-	out := filepath.Join(t.TempDir(), "tokens.arrow")
-	if _, err := WriteTokens(t.Context(), out, []string{a}, Bytes{}, Options{}, nil); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := Load([]string{out}, Bytes{}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tokens.Close()
-	if tokens.HeldOut.Fingerprint() != whole.HeldOut.Fingerprint() {
+	out, _ := tokenized(t, Bytes{}, a)
+	if load(t, Bytes{}, out).HeldOut.Fingerprint() != whole.HeldOut.Fingerprint() {
 		t.Error("the token file has other validation text")
 	}
-	alone, err := Load([]string{b}, Bytes{}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mixed, err := Load([]string{a + "@1", b + "@1"}, Bytes{}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	alone, mixed := load(t, Bytes{}, b), load(t, Bytes{}, a+"@1", b+"@1")
 	if mixed.HeldOutBytes >= whole.HeldOutBytes+alone.HeldOutBytes || mixed.TrainBytes != whole.TrainBytes+alone.TrainBytes {
 		t.Errorf("each path has text of the other, but all %d bytes of validation text are left", mixed.HeldOutBytes)
 	}

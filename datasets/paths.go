@@ -22,14 +22,11 @@ import (
 //
 // A file is a document, or several if lines that are <|endoftext|> stand between them, as in
 // TinyStories; see [EpochRules]. Some files have one document per row: JSON Lines (.jsonl,
-// .jsonlines, .ndjson), JSON with an array of objects or with objects one after the other (.json),
-// CSV (.csv, .tsv), Parquet (.parquet, .pq) and Arrow, as a stream or a file (.arrow, .arrows,
-// .feather, .ipc). Their text is in the field or column that opts names: a string, or a list of
-// strings, which are joined with line ends. The items of a JSON array may be the texts themselves.
-// All of these, and text, may be compressed with gzip (.gz) or zstd (.zst). If files of rows have
-// most of the bytes of a folder, only they are read, because other files next to them describe
-// them. Otherwise all its texts are read. Rows without text are skipped, and NUL bytes in rows are
-// removed.
+// .jsonlines, .ndjson, .json), CSV (.csv, .tsv) and Parquet (.parquet, .pq). Their text is in the
+// string field or column that opts names. All of these, and text, may be compressed with gzip (.gz)
+// or zstd (.zst). If files of rows have most of the bytes of a folder, only they are read, because
+// other files next to them describe them. Otherwise all its texts are read. Rows without text are
+// skipped, and NUL bytes in rows are removed.
 //
 // In a folder, it skips hidden files, binary files (with a NUL byte; it reads the first 8 KB before
 // the rest) and anything except regular files. It follows links to files, but not links to folders
@@ -61,60 +58,71 @@ func find(paths []string, opts Options) (source, error) {
 		return source{}, err
 	}
 	if len(paths) == 0 {
-		return source{}, fmt.Errorf("no data was given: expected at least one text file or folder of them")
+		return source{}, errors.New("no data was given: expected at least one text file or folder of them")
 	}
-	s := source{name: strings.Join(paths, ", "), field: opts.Field, rules: opts.Rules, tokenizer: opts.tokenizer, keep: func([]byte) bool { return true }}
-	seen := make(map[string]bool) // real paths
+	list := lister{opts: opts, seen: map[string]bool{}}
 	for _, given := range paths {
 		if name, ok := strings.CutPrefix(given, hub.Prefix); ok {
-			found, err := filesOfHub(name, opts, seen)
-			if err != nil {
+			if err := list.addDataset(name); err != nil {
 				return source{}, err
 			}
-			s.files = append(s.files, found...)
 			continue
 		}
 		matches, err := expand(given)
+		for _, p := range matches {
+			if err == nil {
+				err = list.addPath(p)
+			}
+		}
 		if err != nil {
 			return source{}, err
 		}
-		for _, p := range matches {
-			found, err := filesAt(p, opts, seen)
-			if err != nil {
-				return source{}, err
-			}
-			s.files = append(s.files, found...)
-		}
 	}
-	return s, nil
+	return source{
+		name: strings.Join(paths, ", "), files: list.files, field: opts.Field,
+		rules: opts.Rules, tokenizer: opts.tokenizer, keep: func([]byte) bool { return true },
+	}, nil
 }
 
-// filesOfHub lists the files of a dataset in huggingface_hub's cache, where files are links.
-func filesOfHub(name string, opts Options, seen map[string]bool) (files []file, err error) {
+// lister collects the files of a source, each once.
+type lister struct {
+	opts  Options
+	files []file
+	seen  map[string]bool // real paths
+}
+
+// add adds the regular file at a real path, unless it is there already.
+func (l *lister) add(name, real string, info fs.FileInfo, given bool) error {
+	if l.seen[real] {
+		return nil
+	}
+	l.seen[real] = true
+	f := file{name: name, path: real, size: info.Size(), given: given}
+	err := f.identify(l.opts)
+	l.files = append(l.files, f)
+	return err
+}
+
+// addDataset adds the files of a dataset in huggingface_hub's cache, where files are links.
+func (l *lister) addDataset(name string) error {
 	all, err := hub.Find(name)
 	if err != nil {
-		return nil, fmt.Errorf("data %w", err)
+		return fmt.Errorf("data %w", err)
 	}
 	for _, each := range all {
 		real, err := filepath.EvalSymlinks(each.Path)
 		if err != nil {
-			return nil, fmt.Errorf("data %s%s: %w: download it again", hub.Prefix, name, err)
+			return fmt.Errorf("data %s%s: %w: download it again", hub.Prefix, name, err)
 		}
 		info, err := os.Stat(real)
+		if err == nil && info.Mode().IsRegular() {
+			err = l.add(each.Name, real, info, true)
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if !info.Mode().IsRegular() || seen[real] {
-			continue
-		}
-		seen[real] = true
-		f := file{name: each.Name, path: real, size: info.Size(), given: true}
-		if err := f.identify(opts); err != nil {
-			return nil, err
-		}
-		files = append(files, f)
 	}
-	return files, nil
+	return nil
 }
 
 // expand returns the paths that a pattern matches, and any other path unchanged.
@@ -132,7 +140,7 @@ func expand(given string) ([]string, error) {
 	return matches, nil
 }
 
-const expectedData = "expected a file of text, JSON, CSV, Parquet or Arrow, or a folder of them"
+const expectedData = "expected a file of text, JSON Lines, CSV or Parquet, or a folder of them"
 
 // Remote reports whether a path of data is an address, such as s3://bucket/folder.
 func Remote(path string) bool {
@@ -144,63 +152,33 @@ func Remote(path string) bool {
 	return err != nil
 }
 
-// fetching says how data at an address is copied to this machine.
-func fetching(scheme, rest string) string {
-	address := fmt.Sprintf("'%s://%s'", scheme, rest)
-	command := map[string]string{
-		"s3": "aws s3 cp --recursive " + address + " data", "s3a": "aws s3 cp --recursive 's3://" + rest + "' data",
-		"gs": "gcloud storage cp -r " + address + " data", "gcs": "gcloud storage cp -r 'gs://" + rest + "' data",
-		"hdfs": "hadoop fs -get " + address + " data", "http": "curl -LO " + address, "https": "curl -LO " + address,
-		"hf":   "hf download --repo-type dataset " + strings.TrimPrefix(rest, "datasets/") + ", and give hf:" + strings.TrimPrefix(rest, "datasets/"),
-		"file": "give the path without file://",
-	}[scheme]
-	if command == "" {
-		command = "with the provider's own program"
-	}
-	if scheme == "file" {
-		return command
-	}
-	return "copy it here (" + command + "), and give the file or folder"
-}
-
-// filesAt lists the files at a path that the user gave, except those in seen, and adds them to
-// seen.
-func filesAt(given string, opts Options, seen map[string]bool) ([]file, error) {
-	const expected = expectedData
-	if scheme, rest, ok := strings.Cut(given, "://"); ok && Remote(given) {
-		return nil, fmt.Errorf("data path %q is on another machine: %s", given, fetching(scheme, rest))
+// addPath adds the files at a path that the user gave.
+func (l *lister) addPath(given string) error {
+	if Remote(given) {
+		return fmt.Errorf("data path %q is an address: copy it here, and give the file or folder", given)
 	}
 	absolute, err := filepath.Abs(given)
-	if err != nil {
-		return nil, fmt.Errorf("data path %q: %w: %s", given, err, expected)
+	real := absolute
+	if err == nil {
+		real, err = filepath.EvalSymlinks(absolute)
 	}
-	real, err := filepath.EvalSymlinks(absolute)
-	if err != nil {
-		return nil, fmt.Errorf("data path %q: %w: %s", given, err, expected)
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Stat(real)
 	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return nil, fmt.Errorf("data path %q: %w: %s", given, err, expected)
-	}
-	name := filepath.Base(absolute)
 	switch {
+	case err != nil:
+		return fmt.Errorf("data path %q: %w: %s", given, err, expectedData)
 	case info.IsDir():
-		return filesBelow(given, name, real, opts, seen)
+		return l.addFolder(given, filepath.Base(absolute), real)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("data path %q is a %v: %s", given, info.Mode().Type(), expected)
-	case seen[real]:
-		return nil, nil
+		return fmt.Errorf("data path %q is a %v: %s", given, info.Mode().Type(), expectedData)
 	}
-	seen[real] = true
-	f := file{name: name, path: real, size: info.Size(), given: true}
-	if err := f.identify(opts); err != nil {
-		return nil, err
-	}
-	return []file{f}, nil
+	return l.add(filepath.Base(absolute), real, info, true)
 }
 
-// filesBelow lists the files of the folder at root, in lexical order, and names them after name.
-func filesBelow(given, name, root string, opts Options, seen map[string]bool) ([]file, error) {
+// addFolder adds the files of the folder at root, in lexical order, and names them after name.
+func (l *lister) addFolder(given, name, root string) error {
 	var files []file
 	count := 0
 	err := filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
@@ -223,24 +201,23 @@ func filesBelow(given, name, root string, opts Options, seen map[string]bool) ([
 			return nil
 		}
 		count++
-		if seen[real] {
-			return nil
-		}
-		seen[real] = true
 		f, err := newFile(name, root, at, entry)
-		if err == nil {
-			err = f.identify(opts)
+		if err != nil || l.seen[real] {
+			return err
 		}
+		l.seen[real] = true
+		err = f.identify(l.opts)
 		files = append(files, f)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("data folder %q: %w: expected readable text files", given, err)
+		return fmt.Errorf("data folder %q: %w: expected readable text files", given, err)
 	}
 	if count == 0 {
-		return nil, fmt.Errorf("data folder %q has no files: expected text files (hidden ones do not count)", given)
+		return fmt.Errorf("data folder %q has no files: expected text files (hidden ones do not count)", given)
 	}
-	return textsOrRows(files), nil
+	l.files = append(l.files, textsOrRows(files)...)
+	return nil
 }
 
 // textsOrRows returns the files of a folder with rows if they have most of its bytes, and otherwise

@@ -8,20 +8,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestPermutationIsOne(t *testing.T) {
-	for n := uint64(1); n <= 300; n++ {
-		p := newPermutation(n, n*7, n%3)
-		seen := make([]bool, n)
-		for i := range n {
-			at := p.at(i)
-			if at >= n || seen[at] {
-				t.Fatalf("n=%d: place %d of %d is out of range or taken", n, at, i)
-			}
-			seen[at] = true
-		}
-	}
-}
-
 // TestPermutationOfAnySize checks that places stay in range and apart where n is too large to
 // visit.
 func TestPermutationOfAnySize(t *testing.T) {

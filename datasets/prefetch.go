@@ -10,22 +10,19 @@ import "fmt"
 // returns, are those of the loader alone. An Ahead is not safe for concurrent use, and the loader
 // must not be used directly.
 type Ahead struct {
-	loader *Loader
-	pos    int64 // of the batch that is being read
-	rows   []int32
-	asked  chan int64 // positions to read from; closed at the end
-	ready  chan error // of reading a batch
-	busy   bool       // a batch is being read, or is in rows
-	closed bool
-
-	// batches that were not ready when they were requested; the first never is
-	late int
+	*Loader       // whose State and Epoch do not count what was read ahead
+	pos     int64 // of the batch that is being read
+	rows    []int32
+	asked   chan int64 // positions to read from; closed at the end
+	ready   chan error // of reading a batch
+	busy    bool       // a batch is being read, or is in rows
+	closed  bool
 }
 
 // NewAhead returns the loader's batches from its position on. It reads nothing before the first one
 // is requested.
 func NewAhead(l *Loader) *Ahead {
-	return &Ahead{loader: l, ready: make(chan error, 1)}
+	return &Ahead{Loader: l, ready: make(chan error, 1)}
 }
 
 // start starts to read the batch at the loader's position.
@@ -40,7 +37,7 @@ func (a *Ahead) start(tokens int) {
 			close(a.ready)
 		}(a.asked)
 	}
-	a.pos, a.busy = a.loader.pos, true
+	a.pos, a.busy = a.Loader.pos, true
 	a.asked <- a.pos
 }
 
@@ -51,13 +48,13 @@ func (a *Ahead) read(pos int64) (err error) {
 			err = fmt.Errorf("reading the next batch: panic: %v", cause)
 		}
 	}()
-	return a.loader.read(a.rows, pos)
+	return a.Loader.read(a.rows, pos)
 }
 
 // Continue continues from sample pos. If again is set, it forgets what was read ahead, which may be
 // wrong.
 func (a *Ahead) Continue(pos int64, again bool) {
-	if a.loader.pos = pos; again {
+	if a.Loader.pos = pos; again {
 		a.pos = -1
 	}
 }
@@ -67,13 +64,10 @@ func (a *Ahead) Next(dst []int32) error {
 	if a.closed {
 		panic("datasets: Next after Close")
 	}
-	a.loader.check(dst)
-	if a.busy && a.pos != a.loader.pos {
+	a.Loader.check(dst)
+	if a.busy && a.pos != a.Loader.pos {
 		<-a.ready // what was read is no longer needed
 		a.busy = false
-	}
-	if !a.busy || len(a.ready) == 0 {
-		a.late++
 	}
 	if !a.busy {
 		a.start(len(dst))
@@ -81,15 +75,12 @@ func (a *Ahead) Next(dst []int32) error {
 	err := <-a.ready
 	a.busy = false
 	copy(dst, a.rows)
-	a.loader.pos += int64(a.loader.cfg.GlobalBatch)
+	a.Loader.pos += int64(a.Loader.cfg.GlobalBatch)
 	if err == nil {
 		a.start(len(dst))
 	}
 	return err
 }
-
-// State is [Loader.State]. It does not count what was read ahead.
-func (a *Ahead) State() State { return a.loader.State() }
 
 // Restore is [Loader.Restore]. It drops what was read ahead.
 func (a *Ahead) Restore(s State) error {
@@ -97,11 +88,8 @@ func (a *Ahead) Restore(s State) error {
 		<-a.ready
 		a.busy = false
 	}
-	return a.loader.Restore(s)
+	return a.Loader.Restore(s)
 }
-
-// Epoch is [Loader.Epoch].
-func (a *Ahead) Epoch() float64 { return a.loader.Epoch() }
 
 // Close ends the reading and waits for it. It may be called more than once. Next must not be called
 // afterwards.

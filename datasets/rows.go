@@ -1,11 +1,10 @@
 package datasets
 
-// The documents of files with one document per row: JSON, CSV, Parquet and Arrow.
+// The documents of files with one document per row: JSON Lines, CSV and Parquet.
 
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,23 +13,15 @@ import (
 	"slices"
 	"strings"
 
-	"spmoe/datasets/arrowipc"
 	"spmoe/datasets/parquet"
 )
 
-// mostLine is the maximum length of a line of a JSONL file, of a value of a JSON array and of a
-// record of CSV.
+// mostLine is the maximum length of a line of a JSONL file and of a record of CSV.
 const mostLine = 64 << 20
 
-// row is a row of a file. For rows without text, text is nil or empty. It is valid during a call.
-type row struct {
-	number   int // from 1
-	text     []byte
-	replaced bool // U+FFFD stands for characters that are not valid
-}
-
-// eachRow calls each with every row until it returns an error.
-func (f file) eachRow(field string, each func(row) error) error {
+// eachRow calls each with the number, from 1, and the text of every row until it returns an error.
+// For rows without text, it is nil or empty. It is valid during a call.
+func (f file) eachRow(field string, each func(number int, text []byte) error) error {
 	in, err := openFile(f.path)
 	if err != nil {
 		return err
@@ -56,25 +47,18 @@ func (f file) eachRow(field string, each func(row) error) error {
 		if err := given.take(len(text)); err != nil {
 			return err
 		}
-		return each(row{number: n, text: text})
+		return each(n, text)
 	}
 	buffered := bufio.NewReaderSize(limited, 1<<16)
-	switch f.kind {
-	case jsonLines:
+	switch {
+	case f.kind == jsonLines:
 		return lines(buffered, field, each)
-	case jsonValues:
-		return values(buffered, field, each)
-	case commaSeparated, tabSeparated:
-		return records(buffered, f.kind.comma(), field, next)
-	case arrowData:
-		// An error of a short file shows when it is read.
-		if start, _ := buffered.Peek(len(arrowipc.Magic)); !arrowipc.IsFile(start) {
-			column, err := arrowipc.NewText(buffered, field)
-			if err != nil {
-				return err
-			}
-			return column.Rows(next)
-		}
+	case f.kind == jsonValues:
+		return fmt.Errorf("it does not have a JSON object a line: write it so (jq -c '.[]' for an array, jq -c . for objects), or continue an older run with the launcher of commit %s", lastFormats)
+	case commas[f.kind] != 0:
+		return records(buffered, commas[f.kind], field, next)
+	case f.kind == arrowData:
+		return errors.New("it is a packed Arrow file: unpack it")
 	}
 	var from io.ReaderAt = in
 	if f.packing != unpacked {
@@ -84,14 +68,7 @@ func (f file) eachRow(field string, each func(row) error) error {
 		}
 		from, size = bytes.NewReader(whole.Bytes()), int64(whole.Len())
 	}
-	var column interface {
-		Rows(func([]byte) error) error
-	}
-	if f.kind == arrowData {
-		column, err = arrowipc.NewTextFile(from, size, field)
-	} else {
-		column, err = parquet.Open(from, size, field)
-	}
+	column, err := parquet.Open(from, size, field)
 	if err != nil {
 		return err
 	}
@@ -99,7 +76,7 @@ func (f file) eachRow(field string, each func(row) error) error {
 }
 
 // lines calls each with every line that is not blank. The number of a row is that of its line.
-func lines(in *bufio.Reader, field string, each func(row) error) error {
+func lines(in *bufio.Reader, field string, each func(number int, text []byte) error) error {
 	var line []byte
 	for number := 1; ; number++ {
 		line = line[:0]
@@ -124,12 +101,11 @@ func lines(in *bufio.Reader, field string, each func(row) error) error {
 			line = bytes.TrimPrefix(line, byteOrderMark)
 		}
 		if object := bytes.TrimSpace(line); len(object) > 0 {
-			r, wrong := textOf(object, field)
+			text, wrong := textOf(object, field)
 			if wrong != nil {
 				return fmt.Errorf("line %d: %w", number, wrong)
 			}
-			r.number = number
-			if err := each(r); err != nil {
+			if err := each(number, text); err != nil {
 				return err
 			}
 		}
@@ -142,159 +118,30 @@ func lines(in *bufio.Reader, field string, each func(row) error) error {
 // byteOrderMark is at the beginning of some UTF-8 files.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// values calls each with the items of an array, or with the objects of a file that has one after
-// the other. Items are objects, or the texts themselves.
-func values(in *bufio.Reader, field string, each func(row) error) error {
-	if start, _ := in.Peek(len(byteOrderMark)); bytes.Equal(start, byteOrderMark) {
-		in.Discard(len(byteOrderMark)) // which is buffered
-	}
-	bounded := &valueReader{in, mostLine}
-	d := json.NewDecoder(bounded)
-	array, err := beginsArray(in)
-	if err == nil && array {
-		_, err = d.Token()
-	}
-	for number := 1; err == nil && (!array || d.More()); number++ {
-		var value json.RawMessage
-		if err = d.Decode(&value); err != nil {
-			break
-		}
-		bounded.left = mostLine
-		var r row
-		var wrong error
-		if value[0] == '"' {
-			r, wrong = stringOf(value)
-		} else {
-			r, wrong = textOf(value, field)
-		}
-		if wrong != nil {
-			return fmt.Errorf("value %d: %w", number, wrong)
-		}
-		r.number = number
-		if err := each(r); err != nil {
-			return err
-		}
-	}
-	if err == nil && array {
-		_, err = d.Token()
-		if _, more := d.Token(); err == nil && more != io.EOF {
-			err = errors.New("something follows the array")
-		}
-	}
-	if err == io.EOF && !array {
-		return nil
-	} else if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return fmt.Errorf("it is no JSON (%w): expected an array of objects, or objects", err)
-	}
-	return nil
-}
-
-// beginsArray skips white space and reports whether a bracket follows.
-func beginsArray(in *bufio.Reader) (bool, error) {
-	for {
-		b, err := in.ReadByte()
-		if err != nil || !isSpace(b) {
-			return b == '[', cmp.Or(err, in.UnreadByte())
-		}
-	}
-}
-
-func isSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\n' || b == '\r' }
-
-// valueReader fails when a value is longer than left.
-type valueReader struct {
-	r    io.Reader
-	left int
-}
-
-func (v *valueReader) Read(b []byte) (int, error) {
-	if v.left <= 0 {
-		return 0, fmt.Errorf("a value has more than %d bytes", mostLine)
-	}
-	n, err := v.r.Read(b[:min(len(b), v.left)])
-	v.left -= n
-	return n, err
-}
-
-// textOf returns a field of a JSON object: a string, or a list of strings, which are joined with
-// line ends. The text is nil if it is null, or the object is. OUTER.FIELD is the field of an object
-// in a field.
-func textOf(object []byte, field string) (r row, err error) {
+// textOf returns a field of a JSON object: a string. The text is nil if it is null, or the object
+// is. OUTER.FIELD is the field of an object in a field.
+func textOf(object []byte, field string) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {
-		return r, fmt.Errorf("it is no JSON object (%v): expected one a line", err)
+		return nil, fmt.Errorf("it is no JSON object (%v): expected one a line", err)
 	}
 	value, ok := fields[field]
 	if fields == nil {
-		return r, nil
+		return nil, nil
 	}
 	outer, inner, _ := strings.Cut(field, ".")
 	if of := fields[outer]; !ok && of != nil && (of[0] == '{' || of[0] == 'n') {
 		return textOf(of, inner)
 	} else if !ok {
-		return r, fmt.Errorf("there is no field %q: %s", field, hasFields(slices.Sorted(maps.Keys(fields))))
+		return nil, fmt.Errorf("there is no field %q: %s", field, hasFields(slices.Sorted(maps.Keys(fields))))
 	}
-	if value[0] != '[' {
-		r, err = stringOf(value)
-	} else {
-		r, err = listOf(value)
-	}
-	if err != nil {
-		err = fmt.Errorf("field %q is %.50q: expected a string or a list of strings", field, value)
-		if begin := bytes.TrimLeft(value[1:], " \t\r\n"); value[0] == '[' && len(begin) > 0 && begin[0] == '{' {
-			err = fmt.Errorf("%w: %s", err, parquet.NoMessages)
-		}
-	}
-	return r, err
-}
-
-func listOf(value []byte) (r row, err error) {
-	var items []json.RawMessage
-	if err := json.Unmarshal(value, &items); err != nil {
-		return r, err
-	}
-	for _, item := range items {
-		one, err := stringOf(item)
-		if err != nil {
-			return r, err
-		}
-		if one.text == nil {
-			continue
-		}
-		if r.text != nil {
-			r.text = append(r.text, '\n')
-		}
-		r.replaced = r.replaced || one.replaced
-		if r.text = append(r.text, one.text...); r.text == nil {
-			r.text = []byte{}
-		}
-	}
-	return r, nil
-}
-
-func stringOf(value []byte) (r row, err error) {
 	var text *string
-	if err := json.Unmarshal(value, &text); err != nil || text == nil {
-		return r, err
+	if err := json.Unmarshal(value, &text); err != nil {
+		return nil, fmt.Errorf("field %q is %.50q, no string: %s", field, value, parquet.OneText)
+	} else if text == nil {
+		return nil, nil
 	}
-	return row{text: []byte(*text), replaced: strings.Count(*text, "\ufffd") > replacements(value)}, nil
-}
-
-// replacements counts the U+FFFD that a JSON string itself has, also as an escape.
-func replacements(value []byte) (n int) {
-	n = bytes.Count(value, []byte("\ufffd"))
-	for i := 0; i+1 < len(value); i++ {
-		if value[i] != '\\' {
-			continue
-		}
-		if i++; value[i] == 'u' && i+5 <= len(value) && strings.EqualFold(string(value[i+1:i+5]), "fffd") {
-			n++
-		}
-	}
-	return n
+	return []byte(*text), nil
 }
 
 // hasFields names the first fields or columns of a row.
@@ -308,32 +155,4 @@ func hasFields(all []string) string {
 		has = "it has " + strings.Join(names, ", ")
 	}
 	return has + ": name the one that holds the text with data_field"
-}
-
-// readPacked returns the text of a compressed file, or errBinary.
-func (f file) readPacked() ([]byte, error) {
-	in, err := openFile(f.path)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return nil, err
-	}
-	r, done, err := f.packing.reader(in)
-	if errors.Is(err, io.EOF) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	defer done()
-	var text bytes.Buffer
-	if _, err := io.Copy(&text, newGuard(r, info.Size())); err != nil {
-		return nil, packed(err)
-	}
-	if bytes.IndexByte(text.Bytes(), separator) >= 0 {
-		return nil, errBinary
-	}
-	return text.Bytes(), nil
 }

@@ -14,20 +14,13 @@ func TextBytes(paths []string) (bytes int64) {
 	if len(paths) == 0 {
 		return builtinBytes
 	}
-	groups, _, err := group(paths)
-	if err != nil {
-		return 0
-	}
-	for _, g := range groups {
-		s, err := find(g, Options{})
-		if err != nil {
-			continue
-		}
+	_ = eachSource(paths, Options{}, func(s source) error {
 		for _, f := range s.files {
 			if f.kind != arrowData {
 				bytes += f.size
 			}
 		}
-	}
+		return nil
+	})
 	return bytes
 }

@@ -104,19 +104,15 @@ func split(docs []Document) (train, heldOut []Document, err error) {
 	return train, heldOut, nil
 }
 
-// sortByNameHash sorts items by the SHA-256 of their names: an order that is the same on every
-// machine and unrelated to the content of the documents. Items with the same name keep their order.
-func sortByNameHash[T any](items []T, name func(T) string) {
-	type keyed struct {
-		sum  [sha256.Size]byte
-		item T
+// sortByNameHash sorts files by the SHA-256 of their names: an order that is the same on every
+// machine and unrelated to the content. Files with the same name keep their order.
+func sortByNameHash(files []file) {
+	sums := map[string][sha256.Size]byte{}
+	for _, f := range files {
+		sums[f.name] = sha256.Sum256([]byte(f.name))
 	}
-	order := make([]keyed, len(items))
-	for i, item := range items {
-		order[i] = keyed{sha256.Sum256([]byte(name(item))), item}
-	}
-	slices.SortStableFunc(order, func(a, b keyed) int { return bytes.Compare(a.sum[:], b.sum[:]) })
-	for i, k := range order {
-		items[i] = k.item
-	}
+	slices.SortStableFunc(files, func(a, b file) int {
+		x, y := sums[a.name], sums[b.name]
+		return bytes.Compare(x[:], y[:])
+	})
 }

@@ -45,31 +45,6 @@ func TestSplitOfTinyCorpora(t *testing.T) {
 	}
 }
 
-func TestCorpusDoesNotDependOnOrder(t *testing.T) {
-	docs := numbered(300, 50)
-	a, err := newCorpus(slices.Clone(docs), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Reverse(docs)
-	b, err := newCorpus(docs, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.fingerprint != b.fingerprint || string(a.Train.text) != string(b.Train.text) {
-		t.Error("the order in which documents are found changes the corpus")
-	}
-	byName := func(x, y Document) int {
-		if x.Name < y.Name {
-			return -1
-		}
-		return 1
-	}
-	if !slices.IsSortedFunc(a.Train.Documents(), byName) {
-		t.Error("training documents are not in the order of their names")
-	}
-}
-
 func TestFingerprintSeesEveryChange(t *testing.T) {
 	base := func() []Document { return numbered(200, 50) }
 	fingerprints := make(map[string]string)
@@ -114,19 +89,21 @@ func TestFingerprintSeesEveryChange(t *testing.T) {
 // packed or not, in several parts and in another order; and the same training stream unless their
 // order differs.
 func TestOneIdentity(t *testing.T) {
-	var all []string
+	var all, texts []string
 	for i := range 675 {
-		all = append(all, fmt.Sprintf(`{"text":"%s","id":%d}`, strings.Repeat(fmt.Sprintf("document %d, ", i%600), 1+i%7), i))
+		text := strings.Repeat(fmt.Sprintf("document %d; ", i%600), 1+i%7)
+		texts = append(texts, text)
+		all = append(all, fmt.Sprintf(`{"text":"%s","id":%d}`, text, i))
 	}
 	lines := []byte(strings.Join(all, "\n"))
 	slices.Reverse(all)
 	dir := writeTree(t, map[string]string{
-		"my.jsonl": string(lines), "renamed.ndjson": string(lines), "my.json": "[" + strings.ReplaceAll(string(lines), "\n", ",") + "]", "reversed.jsonl": strings.Join(all, "\n"),
+		"my.jsonl": string(lines), "renamed.ndjson": string(lines), "my.csv": "text\n" + strings.Join(texts, "\n"), "reversed.jsonl": strings.Join(all, "\n"),
 		"my.jsonl.gz": string(compressed(t, gzipped, lines)), "parts/b.jsonl": strings.Join(all[:200], "\n"), "parts/a.jsonl": strings.Join(all[200:], "\n"),
 	})
 	type identity struct{ validation, training string }
 	var want identity
-	for i, name := range []string{"my.jsonl", "renamed.ndjson", "my.json", "my.jsonl.gz", "reversed.jsonl", "parts"} {
+	for i, name := range []string{"my.jsonl", "renamed.ndjson", "my.csv", "my.jsonl.gz", "reversed.jsonl", "parts"} {
 		d, err := Load([]string{filepath.Join(dir, name)}, Bytes{}, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -152,29 +129,5 @@ func TestFirstRules(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "continue that run with the launcher of commit 66fb8c31") {
 			t.Errorf("%v", err)
 		}
-	}
-}
-
-func TestStreamSeparatesDocuments(t *testing.T) {
-	c, err := newCorpus(numbered(120, 30), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := Tokenize(c.Train, Bytes{})
-	var want []byte
-	for _, d := range c.Train.Documents() {
-		want = append(append(want, d.Text...), 0)
-	}
-	got := make([]int32, s.Len())
-	s.window(got, 0)
-	if text := (Bytes{}).Decode(got); string(text) != string(want) {
-		t.Error("the stream is not its documents, each followed by NUL")
-	}
-
-	// A document's text must not reach its neighbour when it is appended to.
-	docs := c.Train.Documents()
-	_ = append(docs[0].Text, "overwritten"...)
-	if string(s.narrow) != string(want) {
-		t.Error("appending to a document changed the corpus")
 	}
 }

@@ -49,32 +49,27 @@ type tokenFile struct {
 	path           string
 }
 
-// openTokens maps a token file into memory. ok is false if the file is not a token file.
-func openTokens(f file) (t *tokenFile, ok bool, err error) {
-	if f.kind != arrowData || f.packing != unpacked {
-		return nil, false, nil
-	}
-	in, err := openFile(f.path)
+// openTokens maps a token file into memory.
+func openTokens(path string) (*tokenFile, error) {
+	in, err := openFile(path)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer in.Close()
 	info, err := in.Stat()
-	if err != nil || info.Size() == 0 {
-		return nil, false, err
+	if err != nil {
+		return nil, err
 	}
 	b, unmap, err := mapFile(in, info.Size())
 	if err != nil {
-		return nil, false, fmt.Errorf("reading %s: %w", f.path, err)
+		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	if metadata := arrowipc.Metadata(b); metadata[keyFormat] == "" {
-		return nil, false, unmap()
-	}
-	if t, err = parseTokens(b, f.path); err != nil {
-		return nil, true, errors.Join(fmt.Errorf("token file %s: %w", f.path, err), unmap())
+	t, err := parseTokens(b, path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("data file %s: %w: only token files are read: write text as Parquet, or continue an older run with the launcher of commit %s", path, err, lastFormats), unmap())
 	}
 	t.unmap = unmap
-	return t, true, nil
+	return t, nil
 }
 
 // parseTokens checks a token file, except the ids of its training tokens, which are checked when
@@ -113,20 +108,14 @@ func parseTokens(b []byte, name string) (*tokenFile, error) {
 		t.lists[i] = l
 		*sides[i] = Stream{half: l.U16, wide: l.I32, vocab: int32(t.vocab), name: name, fingerprint: m[key]}
 	}
-	return t, t.heldOut.checkIDs()
+	return t, errors.Join(checkIDs(t.heldOut.half, t.vocab), checkIDs(t.heldOut.wide, t.vocab))
 }
 
-// checkIDs checks all ids.
-func (s Stream) checkIDs() error {
-	limit := uint32(s.vocab)
-	for i, id := range s.half {
-		if uint32(id) >= limit {
-			return fmt.Errorf("validation token %d is %d: its tokenizer has %d", i, id, limit)
-		}
-	}
-	for i, id := range s.wide {
-		if uint32(id) >= limit {
-			return fmt.Errorf("validation token %d is %d: its tokenizer has %d", i, uint32(id), limit)
+// checkIDs checks validation ids.
+func checkIDs[T uint16 | int32](ids []T, vocab int) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return fmt.Errorf("validation token %d is %d: its tokenizer has %d", i, id, vocab)
 		}
 	}
 	return nil
@@ -157,24 +146,11 @@ func (t *tokenFile) inName() bool { return !TokenizerInFile(t.tokenizer) }
 // [OpenTokenizer]: that of a built-in tokenizer, or the path of the token file if it carries its
 // tokenizer. It is empty if there is no token file or if it carries none.
 func TokenizerOf(paths []string) (name string, err error) {
-	groups, _, err := group(paths)
-	if err != nil {
-		return "", err
-	}
-	for _, g := range groups {
-		if len(g) == 0 {
-			continue
-		}
-		s, err := find(g, Options{})
-		if err != nil {
-			return "", err
-		}
+	found := errors.New("found")
+	err = eachSource(paths, Options{}, func(s source) error {
 		t, err := s.tokens()
-		if err != nil {
-			return "", err
-		}
-		if t == nil {
-			continue
+		if err != nil || t == nil {
+			return err
 		}
 		switch {
 		case t.inName():
@@ -182,9 +158,12 @@ func TokenizerOf(paths []string) (name string, err error) {
 		case t.carried != "":
 			name = t.path
 		}
-		return name, t.unmap()
+		return cmp.Or(t.unmap(), found)
+	})
+	if err == found {
+		err = nil
 	}
-	return "", nil
+	return name, err
 }
 
 // carriedTokenizer opens the tokenizer in a token file. ok is false if path is no Arrow file.
@@ -201,9 +180,9 @@ func carriedTokenizer(path string) (t Tokenizer, ok bool, err error) {
 	if err != nil {
 		return nil, false, nil
 	}
-	file, ok, err := openTokens(file{path: path, kind: arrowData})
-	if err != nil || !ok {
-		return nil, true, errors.Join(err, fmt.Errorf("%s is an Arrow file, but no token file", path))
+	file, err := openTokens(path)
+	if err != nil {
+		return nil, true, err
 	}
 	switch {
 	case file.inName():

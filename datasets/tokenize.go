@@ -25,11 +25,9 @@ import (
 	"spmoe/datasets/arrowipc"
 )
 
-// TokenizeProgress is the progress of writing a token file.
-type TokenizeProgress struct {
-	Stage string // "reading" or "tokenizing"
-	Bytes int64  // of text
-}
+// TokenizeProgress is called with the progress of writing a token file: "reading" or "tokenizing",
+// and the bytes of text.
+type TokenizeProgress func(stage string, bytes int64)
 
 // TokenizeSummary describes a token file.
 type TokenizeSummary struct {
@@ -42,12 +40,12 @@ type Side struct{ Documents, Bytes, Tokens int64 }
 
 // WriteTokens tokenizes the text at paths, as [Open] accepts them, or the built-in corpus if there
 // are none. It writes a token file that [Load] reads: the same streams, with the same fingerprints,
-// as the text itself. It takes 16 bytes of memory per document, the validation text with an index
+// as the text itself. It takes 24 bytes of memory per document, the validation text with an index
 // of it, and a fixed amount. While it writes, it takes twice the size of the file on disk.
 //
 // The file appears complete or not at all, and an existing file is not replaced. progress, if not
 // nil, is called often.
-func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, opts Options, progress func(TokenizeProgress)) (sum TokenizeSummary, err error) {
+func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, opts Options, progress TokenizeProgress) (sum TokenizeSummary, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return sum, fmt.Errorf("%s exists: remove it, or give another --out", path)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +57,7 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 		return sum, err
 	}
 	if progress == nil {
-		progress = func(TokenizeProgress) {}
+		progress = func(string, int64) {}
 	}
 	w, err := newTokenWriter(filepath.Dir(path), t)
 	if err != nil {
@@ -81,13 +79,13 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 }
 
 // scan reads all documents and divides them.
-func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (sizes []int64, sides division, losses Losses, err error) {
+func (s source) scan(ctx context.Context, progress TokenizeProgress) (sizes []int64, sides division, losses Losses, err error) {
 	var hashes []uint64
 	done := int64(0)
 	losses, err = s.each(ctx, func(d Document) error {
 		sizes, hashes = append(sizes, int64(len(d.Text))), append(hashes, xxh3.Hash(d.Text))
 		done += int64(len(d.Text))
-		progress(TokenizeProgress{"reading", done})
+		progress("reading", done)
 		return nil
 	})
 	if err == nil && len(sizes) == 0 {
@@ -111,10 +109,11 @@ type tokenWriter struct {
 
 type sideWriter struct {
 	Side
-	identity       hash.Hash
-	offsets, ids   *bufio.Writer
-	files          [2]*os.File // of offsets and ids
-	offset, encode []byte
+	identity hash.Hash
+	offsets  []int64 // where documents end, and the next ones begin
+	ids      *bufio.Writer
+	file     *os.File // of ids
+	encode   []byte
 }
 
 func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
@@ -123,27 +122,17 @@ func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
 		w.width = 2
 	}
 	for i := range w.sides {
-		s := &sideWriter{identity: sha256.New()}
-		w.sides[i] = s
-		for k := range s.files {
-			if s.files[k], err = os.CreateTemp(dir, ".tokens-*"); err != nil {
-				return nil, errors.Join(err, w.close())
-			}
-			// Where the system allows it, an open file has no name, so that a crash leaves none.
-			// Elsewhere close removes it.
-			_ = os.Remove(s.files[k].Name())
+		s := &sideWriter{identity: sha256.New(), offsets: []int64{0}}
+		if s.file, err = os.CreateTemp(dir, ".tokens-*"); err != nil {
+			return nil, errors.Join(err, w.close())
 		}
-		s.offsets, s.ids = bufio.NewWriterSize(s.files[0], 1<<16), bufio.NewWriterSize(s.files[1], 1<<20)
-		s.end()
+		w.sides[i] = s
+		// Where the system allows it, an open file has no name, so that a crash leaves none.
+		// Elsewhere close removes it.
+		_ = os.Remove(s.file.Name())
+		s.ids = bufio.NewWriterSize(s.file, 1<<20)
 	}
 	return w, nil
-}
-
-// end writes the number of tokens so far, where a document ends and the next one begins. bufio
-// reports errors at Flush.
-func (s *sideWriter) end() {
-	s.offset = binary.LittleEndian.AppendUint64(s.offset[:0], uint64(s.Tokens))
-	s.offsets.Write(s.offset)
 }
 
 // add adds a document to a side.
@@ -176,7 +165,7 @@ func (w *tokenWriter) flush() error {
 		if _, err := s.ids.Write(s.encode); err != nil {
 			return err
 		}
-		s.end()
+		s.offsets = append(s.offsets, s.Tokens)
 	}
 	w.texts, w.of, w.pending = w.texts[:0], w.of[:0], 0
 	return nil
@@ -191,15 +180,13 @@ func (w *tokenWriter) write(path string) (err error) {
 	var parts []arrowipc.Part
 	var identities [2]string
 	for i, s := range w.sides {
-		if err := errors.Join(s.offsets.Flush(), s.ids.Flush()); err != nil {
+		if err := s.ids.Flush(); err != nil {
 			return err
 		}
-		for _, f := range s.files {
-			if _, err := f.Seek(0, io.SeekStart); err != nil {
-				return err
-			}
+		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+			return err
 		}
-		parts = append(parts, arrowipc.Part{Lists: s.Documents, Integers: s.Tokens, Offsets: s.files[0], Values: s.files[1]})
+		parts = append(parts, arrowipc.Part{Offsets: s.offsets, Values: s.file})
 		identities[i] = hex.EncodeToString(s.identity.Sum(nil))
 	}
 	_, train, heldOut := fingerprints(identities[0], identities[1])
@@ -243,14 +230,9 @@ func (w *tokenWriter) close() error {
 		if s == nil {
 			continue
 		}
-		for _, f := range s.files {
-			if f == nil {
-				continue
-			}
-			all = errors.Join(all, f.Close())
-			if err := os.Remove(f.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				all = errors.Join(all, err)
-			}
+		all = errors.Join(all, s.file.Close())
+		if err := os.Remove(s.file.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			all = errors.Join(all, err)
 		}
 	}
 	return all

@@ -1,7 +1,6 @@
 package datasets
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 )
@@ -24,20 +23,4 @@ func TestBytesIDs(t *testing.T) {
 			tok.Decode([]int32{id})
 		}()
 	}
-}
-
-func FuzzBytes(f *testing.F) {
-	f.Add([]byte("text"))
-	f.Add([]byte{0, 255, 0x80, '\n'})
-	f.Fuzz(func(t *testing.T, text []byte) {
-		ids := Bytes{}.Encode(text)
-		for _, id := range ids {
-			if id < 0 || int(id) >= (Bytes{}).VocabSize() {
-				t.Fatalf("id %d outside the vocabulary", id)
-			}
-		}
-		if back := (Bytes{}).Decode(ids); !bytes.Equal(back, text) {
-			t.Fatalf("%q comes back as %q", text, back)
-		}
-	})
 }

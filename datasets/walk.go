@@ -20,7 +20,7 @@ func Walk(ctx context.Context, paths []string, opts Options, train, heldOut func
 	if err != nil {
 		return err
 	}
-	all, _, err := s.divided(ctx, func(TokenizeProgress) {}, func(d Document) error { return train(d.Text) })
+	all, _, err := s.divided(ctx, func(string, int64) {}, func(d Document) error { return train(d.Text) })
 	for _, h := range all {
 		err = errors.Join(err, heldOut(h.Text))
 	}
@@ -30,7 +30,7 @@ func Walk(ctx context.Context, paths []string, opts Options, train, heldOut func
 // divided reads all documents three times: to divide them, for the validation documents, which it
 // returns de-duplicated, and to call train with the training documents in the order of a [Split].
 // Documents that change meanwhile are an error.
-func (s source) divided(ctx context.Context, progress func(TokenizeProgress), train func(Document) error) (heldOut []Document, losses Losses, err error) {
+func (s source) divided(ctx context.Context, progress TokenizeProgress, train func(Document) error) (heldOut []Document, losses Losses, err error) {
 	sizes, sides, losses, err := s.scan(ctx, progress)
 	if err != nil {
 		return nil, losses, err
@@ -52,7 +52,7 @@ func (s source) divided(ctx context.Context, progress func(TokenizeProgress), tr
 			return nil
 		}
 		index.add(part.Text)
-		progress(TokenizeProgress{"tokenizing", done})
+		progress("tokenizing", done)
 		return train(part)
 	})
 	if err != nil {

@@ -84,30 +84,3 @@ func TestWindowsErrors(t *testing.T) {
 		wantError(t, err, tc.want...)
 	}
 }
-
-func TestWindowsCanBeLeftAndReadAgain(t *testing.T) {
-	w, err := NewWindows(countingStream(41), WindowsConfig{Seq: 4, Count: 10, Ranks: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	row, again := make([]int32, 5), make([]int32, 5)
-	for i := range w.All(row) {
-		if i == 3 {
-			break
-		}
-	}
-	w.Read(again, 3)
-	if !slices.Equal(row, again) {
-		t.Errorf("window 3 is %d, then %d", row, again)
-	}
-	for _, i := range []int{-1, 10} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("window %d of 10 is read, want a panic", i)
-				}
-			}()
-			w.Read(row, i)
-		}()
-	}
-}

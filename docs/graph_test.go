@@ -83,3 +83,13 @@ func (g importGraph) local(folder string) (folders []string) {
 func within(folder, parent string) bool {
 	return folder == parent || strings.HasPrefix(folder, parent+"/")
 }
+
+// imports reports whether a folder below one top-level folder imports one below another.
+func (g importGraph) imports(from, to string) bool {
+	for folder := range g {
+		if within(folder, from) && slices.ContainsFunc(g.local(folder), func(f string) bool { return within(f, to) }) {
+			return true
+		}
+	}
+	return false
+}

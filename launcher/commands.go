@@ -40,8 +40,7 @@ func commands() []cli.Command {
 			"convert --from runs/debug-1 --to exported",
 			"convert --from deepseek-fp8 --to deepseek-bf16 --dtype bf16",
 		}},
-		{Name: "data", Group: cli.GroupTrain, About: "inspect or tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
-			"data inspect corpus/",
+		{Name: "data", Group: cli.GroupTrain, About: "tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow",
 		}},

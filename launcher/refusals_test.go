@@ -73,9 +73,9 @@ var runRefusals = []refusal{
 var dataRefusals = []refusal{
 	{"data", "needs a subcommand ... tokenize"},
 	{"data tokenize rows.jsonl", "needs --out FILE"},
-	{"data tokenize rows.jsonl --out x --json", "tokenize has no flag --json: it is a flag of data inspect"},
+	{"data tokenize rows.jsonl --out x --json", "tokenize has no flag --json"},
 	{"data tokenize rows.jsonl@2 --out x", "has a weight ... only training takes"},
-	{"data inspect rows.jsonl --data-field body", `rows.jsonl: line 1 ... no field "body" ... data_field`},
+	{"data tokenize rows.jsonl --data-field body --out x", `rows.jsonl: line 1 ... no field "body" ... data_field`},
 	{"data train-tokenizer rows.jsonl", "needs --out FILE"},
 	{"data train-tokenizer rows.jsonl --out rows.jsonl", "exists already"},
 	{"data train-tokenizer rows.jsonl --out x --vocab 256", "--vocab is 256: give 257"},

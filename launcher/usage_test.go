@@ -50,7 +50,7 @@ func TestUsageErrors(t *testing.T) {
 		{"train --config " + config("bad.toml", "seq = 8\nsteps = = 3\n"), []string{"bad.toml:2:", "="}},
 		{"train --config " + filepath.Join(other, "none.toml"), []string{"--config", "none.toml", "no such file", "--dry-run"}},
 
-		{"train --data " + filepath.Join(other, "none"), []string{"none", "no such file", "expected a file of text, JSON, CSV, Parquet or Arrow, or a folder"}},
+		{"train --data " + filepath.Join(other, "none"), []string{"none", "no such file", "expected a file of text, JSON Lines, CSV or Parquet, or a folder"}},
 		{"inspect " + pipe, []string{"pipe", "not a directory"}},
 		{"convert --from " + pipe + " --to " + empty + "/new", []string{"pipe is not a folder"}},
 		{"train --data " + config("short.txt", strings.Repeat("word ", 200)), []string{"validation data", "128", "more data"}},
@@ -75,7 +75,7 @@ func TestUsageErrors(t *testing.T) {
 		// Suggestions for misspelled words.
 		{"hlep", []string{`unknown command "hlep": use one of train, `, "did you mean help?"}},
 		{"chat", []string{"did you mean generate?"}},
-		{"data inspct x", []string{`data: unknown subcommand "inspct"`, "inspect, tokenize", "did you mean inspect?"}},
+		{"data tokenise x", []string{`data: unknown subcommand "tokenise"`, "tokenize or train-tokenizer", "did you mean tokenize?"}},
 		{"train --precision mxpf8", []string{`precision is "mxpf8": use one of fp32, bf16`, "did you mean mxfp8?"}},
 		{"bench train --precision bf16,mxfp8-expert", []string{`"mxfp8-expert"`, "did you mean mxfp8-experts?"}},
 		{"train --flavor 16b", []string{"did you mean 16B?"}},

@@ -5,9 +5,8 @@ package main
 // inherits this from its creator, and results would have other bits.
 //
 // Each call sets the default environment on its thread, and restores that of the caller. The
-// threads of the Go runtime descend from the one that its initialization creates. So the library
-// sets the default environment before that initialization and restores it afterwards. Constructors
-// with a priority run before those without one, and Go's has none.
+// threads of the Go runtime descend from the one that its initialization creates. So constructors
+// set the environment before that initialization, which has no priority, and restore it afterwards.
 
 /*
 #cgo LDFLAGS: -lm
@@ -31,15 +30,10 @@ static void restore(fenv_t *saved) { fesetenv(saved); }
 */
 import "C"
 
-// environment is that of the caller.
-type environment struct{ saved C.fenv_t }
-
-// useDefault sets the default floating-point environment and returns that of the caller. The
-// goroutine of a call from C stays on the thread of the call.
-func useDefault() *environment {
-	e := &environment{}
-	C.use_default(&e.saved)
-	return e
+// useDefault sets the default floating-point environment and returns a function that restores that
+// of the caller. The goroutine of a call from C stays on the thread of the call.
+func useDefault() (restore func()) {
+	saved := &C.fenv_t{}
+	C.use_default(saved)
+	return func() { C.restore(saved) }
 }
-
-func (e *environment) restore() { C.restore(&e.saved) }

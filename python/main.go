@@ -3,8 +3,7 @@
 //
 //	go build -buildmode=c-shared -o python/libspmoe.so ./python
 //
-// It needs Linux and a C compiler. Without one, the package is an empty program. docs/python.md is
-// the guide.
+// It needs Linux and a C compiler. Without one, the package is an empty program.
 package main
 
 func main() {}

@@ -26,7 +26,7 @@ import numpy as np
 __all__ = ["Quantized", "addmm", "available", "bfloat16", "check", "dequantize", "float32", "fp8", "grouped_mm",
            "info", "linear", "linear_backward", "matmul", "quantize", "schedule"]
 
-_ABI = 2  # of package calls
+_ABI = 3  # of package calls
 _FP32, _BF16, _FP16, _E4M3, _E5M2 = range(5)
 _TYPES = {"float32": (_FP32, 4), "bfloat16": (_BF16, 2), "uint16": (_BF16, 2), "float16": (_FP16, 2),
           "float8_e4m3fn": (_E4M3, 1), "float8_e5m2": (_E5M2, 1)}
@@ -170,8 +170,8 @@ class _View:
         if along == self.item or cols == 1 and across != self.item:
             a = _Array(self.address, 0, rows, cols, across // self.item, _TYPES[self.dtype][0], 0)
         elif transpose and (across == self.item or rows == 1):
-            a = _Array(self.address, 0, rows, cols, along // self.item, _TYPES[self.dtype][0], 1)
-            across = along
+            rows, cols, across = cols, rows, along
+            a = _Array(self.address, 0, rows, cols, across // self.item, _TYPES[self.dtype][0], 1)
         elif cols == 1:
             a = _Array(self.address, 0, rows, cols, 1, _TYPES[self.dtype][0], 0)
         else:
@@ -181,7 +181,7 @@ class _View:
             raise ValueError(f"{self.name} has the strides {self.strides}: give multiples of its {self.item} bytes per element")
         if len(self.shape) == 3:
             a.groups = self.shape[0]
-            a.stride = rows if a.transposed else cols
+            a.stride = cols
             if self.strides[0] != rows * cols * self.item and self.shape[0] > 1 or across != a.stride * self.item:
                 raise ValueError(f"{self.name} has the strides {self.strides}: groups must follow each other without gaps, copy it first")
         return a

@@ -29,33 +29,14 @@ func (f *buffer) bytes(at, n int64) []byte {
 	return f.b[at : at+n]
 }
 
-func (f *buffer) u8(at int64) uint8 {
-	if b := f.bytes(at, 1); b != nil {
-		return b[0]
-	}
-	return 0
+// integer returns the integer of size bytes at a position.
+func (f *buffer) integer(at, size int64) uint64 {
+	var b [8]byte
+	copy(b[:], f.bytes(at, size))
+	return binary.LittleEndian.Uint64(b[:])
 }
 
-func (f *buffer) u16(at int64) uint16 {
-	if b := f.bytes(at, 2); b != nil {
-		return binary.LittleEndian.Uint16(b)
-	}
-	return 0
-}
-
-func (f *buffer) u32(at int64) uint32 {
-	if b := f.bytes(at, 4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (f *buffer) i64(at int64) int64 {
-	if b := f.bytes(at, 8); b != nil {
-		return int64(binary.LittleEndian.Uint64(b))
-	}
-	return 0
-}
+func (f *buffer) u32(at int64) uint32 { return uint32(f.integer(at, 4)) }
 
 // root returns the table that the buffer holds.
 func (f *buffer) root() table { return f.table(int64(f.u32(0))) }
@@ -68,7 +49,7 @@ type table struct {
 
 func (f *buffer) table(at int64) table {
 	t := table{f: f, at: at, vtable: at - int64(int32(f.u32(at)))}
-	t.size = int64(f.u16(t.vtable))
+	t.size = int64(f.integer(t.vtable, 2))
 	return t
 }
 
@@ -78,39 +59,24 @@ func (t table) field(i int) int64 {
 	if t.f == nil || entry+2 > t.size {
 		return 0
 	}
-	if offset := t.f.u16(t.vtable + entry); offset != 0 {
+	if offset := t.f.integer(t.vtable+entry, 2); offset != 0 {
 		return t.at + int64(offset)
 	}
 	return 0
 }
 
-func (t table) u8(i int) uint8 {
+// integer returns field i, an integer of size bytes.
+func (t table) integer(i int, size int64) uint64 {
 	if at := t.field(i); at != 0 {
-		return t.f.u8(at)
+		return t.f.integer(at, size)
 	}
 	return 0
 }
 
-func (t table) i16(i int) int16 {
-	if at := t.field(i); at != 0 {
-		return int16(t.f.u16(at))
-	}
-	return 0
-}
-
-func (t table) i32(i int) int32 {
-	if at := t.field(i); at != 0 {
-		return int32(t.f.u32(at))
-	}
-	return 0
-}
-
-func (t table) i64(i int) int64 {
-	if at := t.field(i); at != 0 {
-		return t.f.i64(at)
-	}
-	return 0
-}
+func (t table) u8(i int) uint8  { return uint8(t.integer(i, 1)) }
+func (t table) i16(i int) int16 { return int16(t.integer(i, 2)) }
+func (t table) i32(i int) int32 { return int32(t.integer(i, 4)) }
+func (t table) i64(i int) int64 { return int64(t.integer(i, 8)) }
 
 // target follows the offset in field i; 0 if it is missing.
 func (t table) target(i int) int64 {

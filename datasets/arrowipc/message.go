@@ -13,35 +13,50 @@ import (
 const (
 	continuation = 0xffffffff
 	mostMetadata = 16 << 20 // bytes of the metadata of a message
-	mostBuffer   = 1 << 30  // bytes of one buffer of a record batch, after decompression
 )
 
 // Magic is at the beginning and the end of an Arrow file.
 const Magic = "ARROW1"
 
+// A file holds a stream between Magic with its padding and the footer, its length and Magic.
+const (
+	magicBytes = 8
+	magicEnd   = 4 + len(Magic)
+)
+
+// endOfStream returns where the stream of a file of size bytes ends, given its last [magicEnd]
+// bytes.
+func endOfStream(end []byte, size int64) (int64, error) {
+	if size < magicBytes+int64(magicEnd) || string(end[4:]) != Magic {
+		return 0, errors.New("it is cut off: an Arrow file ends in its magic number")
+	}
+	n, most := int64(binary.LittleEndian.Uint32(end)), min(mostMetadata, size-magicBytes-int64(magicEnd))
+	if n > most {
+		return 0, fmt.Errorf("it says that its footer has %d bytes: expected at most %d", n, most)
+	}
+	return size - int64(magicEnd) - n, nil
+}
+
 // message is a message of a stream, before its body is read.
 type message struct {
-	version int16
-	kind    uint8
-	header  table
-	body    int64 // bytes
+	kind   uint8
+	header table
+	body   int64 // bytes
 }
 
 // stream reads messages. As a reader it is the rest of the current body.
 type stream struct {
 	r    io.Reader
 	left int64 // unread bytes of the current body
-
-	begun bool // it has any bytes
 }
 
-func (s *stream) Read(b []byte) (int, error) {
-	if s.left == 0 {
-		return 0, io.EOF
+// schema reads the first message.
+func (s *stream) schema() (message, error) {
+	m, err := s.next()
+	if err == io.EOF || err == nil && m.kind != headerSchema {
+		return m, errors.New("it does not begin with a schema")
 	}
-	n, err := s.r.Read(b[:min(int64(len(b)), s.left)])
-	s.left -= int64(n)
-	return n, err
+	return m, err
 }
 
 // next skips the rest of the current body and reads the metadata of the next message. io.EOF says
@@ -57,7 +72,6 @@ func (s *stream) next() (message, error) {
 	} else if err != nil {
 		return message{}, cut(err)
 	}
-	s.begun = true
 	size := binary.LittleEndian.Uint32(prefix[:])
 	if size == continuation { // missing before format version 0.15
 		if _, err := io.ReadFull(s.r, prefix[:]); err != nil {
@@ -80,7 +94,7 @@ func (s *stream) next() (message, error) {
 func parseMessage(metadata []byte) (message, error) {
 	f := &buffer{b: metadata}
 	root := f.root()
-	m := message{root.i16(0), root.u8(1), root.table(2), root.i64(3)}
+	m := message{root.u8(1), root.table(2), root.i64(3)}
 	if f.err == nil && m.body < 0 {
 		f.err = fmt.Errorf("a message says that its body has %d bytes", m.body)
 	}
@@ -121,26 +135,4 @@ func (m message) region(i int) (region, error) {
 		return region{}, fmt.Errorf("buffer %d of a record batch is %d bytes at %d of a body of %d", i, r.length, r.offset, m.body)
 	}
 	return r, nil
-}
-
-// length returns the length of node i of a record batch.
-func (m message) length(i int) (int64, error) {
-	items, n := m.header.vector(1, 16)
-	if i >= n {
-		return 0, fmt.Errorf("a record batch has %d nodes, node %d is missing", n, i)
-	}
-	length := int64(binary.LittleEndian.Uint64(items[16*i:]))
-	if length < 0 {
-		return 0, fmt.Errorf("node %d of a record batch has length %d", i, length)
-	}
-	return length, nil
-}
-
-// rows returns the length of node i of a record batch, which must be that of the batch.
-func (m message) rows(i int) (int64, error) {
-	rows, err := m.length(i)
-	if err == nil && rows != m.header.i64(0) {
-		err = fmt.Errorf("a record batch of %d rows has a column of %d", m.header.i64(0), rows)
-	}
-	return rows, err
 }

@@ -4,7 +4,6 @@ package arrowipc
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 )
@@ -20,13 +19,11 @@ type NumberReader struct {
 // NewNumberReader reads the schema of a stream. r is not read beyond the end of the stream.
 func NewNumberReader(r io.Reader) (*NumberReader, error) {
 	n := &NumberReader{s: stream{r: r}}
-	m, err := n.s.next()
-	if err == io.EOF || err == nil && m.kind != headerSchema {
-		return nil, errors.New("it does not begin with a schema")
-	} else if err != nil {
+	m, err := n.s.schema()
+	if err != nil {
 		return nil, err
 	}
-	all, err := columns(m.header, m.version)
+	all, err := columns(m.header)
 	if err != nil {
 		return nil, err
 	}
@@ -42,13 +39,13 @@ func NewNumberReader(r io.Reader) (*NumberReader, error) {
 }
 
 // numbersOf returns what a column of a schema holds. It returns an error if that is not numbers.
-func numbersOf(c column) (n NumberColumn, err error) {
-	n.Name = c.name
-	of := c.field
-	if c.kind == typeFixedSizeList {
-		children := of.tables(5)
-		if n.List = int(of.table(3).i32(0)); n.List < 1 || len(children) != 1 {
-			return n, fmt.Errorf("column %.50q has lists of %d numbers in %d columns", c.name, n.List, len(children))
+func numbersOf(column table) (n NumberColumn, err error) {
+	n.Name = column.string(0)
+	of := column
+	if column.u8(2) == typeFixedSizeList {
+		children := column.tables(5)
+		if n.List = int(column.table(3).i32(0)); n.List < 1 || len(children) != 1 {
+			return n, fmt.Errorf("column %.50q has lists of %d numbers in %d columns", n.Name, n.List, len(children))
 		}
 		of = children[0]
 	}
@@ -56,7 +53,7 @@ func numbersOf(c column) (n NumberColumn, err error) {
 	signed := detail.u8(1) != 0
 	switch bits := detail.i32(0); {
 	case of.has(4):
-		return n, fmt.Errorf("column %.50q is dictionary-encoded: expected plain numbers", c.name)
+		return n, fmt.Errorf("column %.50q is dictionary-encoded: expected plain numbers", n.Name)
 	case kind == typeInt && bits == 32 && signed:
 		n.Type = Int32
 	case kind == typeInt && bits == 16 && !signed:
@@ -64,7 +61,7 @@ func numbersOf(c column) (n NumberColumn, err error) {
 	case kind == typeFloat && detail.i16(0) == singlePrecision:
 		n.Type = Float32
 	default:
-		return n, fmt.Errorf("column %.50q is of type %s: expected int32, uint16 or float32", c.name, typeName(kind))
+		return n, fmt.Errorf("column %.50q is of type %d: expected int32, uint16 or float32", n.Name, kind)
 	}
 	return n, of.f.err
 }
@@ -79,25 +76,22 @@ func (n *NumberReader) Next(rows int) ([][]byte, error) {
 	if m.kind != headerRecordBatch || m.header.i64(0) != int64(rows) {
 		return nil, fmt.Errorf("a message of kind %d has %d rows: expected a record batch of %d", m.kind, m.header.i64(0), rows)
 	}
-	codec, err := codecOf(m)
-	if err != nil {
-		return nil, err
-	}
 	body, err := read(n.s.r, m.body, n.mostBody(rows), "record batch")
 	if err != nil {
 		return nil, err
 	}
 	n.s.left = 0
 	var all [][]byte
-	node, buffer := 0, 0
-	for _, c := range n.Columns {
-		nodes, buffers := c.nodes()
-		values, err := c.values(m, body, codec, rows, node, buffer+buffers-1)
+	node := 0
+	for i, c := range n.Columns {
+		// A column has a bitmap of validity for each of its nodes, and then its numbers.
+		nodes := min(c.List, 1) + 1
+		values, err := c.values(m, body, rows, node, node+nodes+i)
 		if err != nil {
 			return nil, fmt.Errorf("column %s: %w", c.Name, err)
 		}
 		all = append(all, values)
-		node, buffer = node+nodes, buffer+buffers
+		node += nodes
 	}
 	return all, m.header.f.err
 }
@@ -113,7 +107,7 @@ func (n *NumberReader) mostBody(rows int) int64 {
 }
 
 // values returns the column's numbers, from its first node and its last buffer.
-func (c NumberColumn) values(m message, body []byte, codec codec, rows, node, buffer int) ([]byte, error) {
+func (c NumberColumn) values(m message, body []byte, rows, node, buffer int) ([]byte, error) {
 	if err := c.check(m, rows, node); err != nil {
 		return nil, err
 	}
@@ -121,15 +115,7 @@ func (c NumberColumn) values(m message, body []byte, codec codec, rows, node, bu
 	if err != nil {
 		return nil, err
 	}
-	want := c.bytes(rows)
-	values, err := codec.unpackTo(body[r.offset:r.offset+r.length], want)
-	if err == nil && int64(len(values)) < want {
-		err = fmt.Errorf("it has %d bytes of numbers, expected %d", len(values), want)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return values[:want], nil
+	return m.unpack(body[r.offset:r.offset+r.length], c.bytes(rows))
 }
 
 // check returns an error unless all rows of the column have numbers.

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 )
 
@@ -87,17 +85,12 @@ func (m *merges) UnmarshalJSON(data []byte) error {
 
 // Open reads a tokenizer.json.
 func Open(path string) (*Tokenizer, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block
-	if err != nil {
+	if info, err := os.Stat(path); err != nil {
 		return nil, err
+	} else if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", path, maxFile)
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file (its mode is %v)", path, info.Mode())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

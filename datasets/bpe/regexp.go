@@ -120,31 +120,37 @@ var unicodeClasses = map[byte]string{
 	'w': `\p{L}\p{M}\p{Nd}\p{Pc}`,
 }
 
-// compileUnicode compiles a pattern in which \s, \d and \w, and their complements, cover all of
-// Unicode, and sets may have the operations of [parseSet].
+// compileUnicode compiles a pattern in which \s, \d and \w, and outside of sets their complements,
+// cover all of Unicode. Sets inside sets and their intersection && are not supported.
 func compileUnicode(pattern string) (*regexp.Regexp, *syntax.Regexp, error) {
 	var b strings.Builder
 	b.WriteString("(?m)")
+	opened := -1 // where the set around i begins
 	for i := 0; i < len(pattern); i++ {
-		switch c := pattern[i]; {
+		switch c, inSet := pattern[i], opened >= 0; {
 		case c == '\\' && i+1 < len(pattern):
 			i++
 			class, opposite := unicodeClasses[pattern[i]], unicodeClasses[pattern[i]|0x20]
 			switch {
+			case class != "" && inSet:
+				b.WriteString(class)
 			case class != "":
 				b.WriteString("[" + class + "]")
+			case opposite != "" && inSet:
+				return nil, nil, fmt.Errorf("pattern %q is not supported: it has \\%c in a set", pattern, pattern[i])
 			case opposite != "":
 				b.WriteString("[^" + opposite + "]")
 			default:
 				b.WriteString(pattern[i-1 : i+1])
 			}
+		case inSet && (c == '[' || strings.HasPrefix(pattern[i:], "&&")):
+			return nil, nil, fmt.Errorf("pattern %q is not supported: it has a set in a set, or &&", pattern)
 		case c == '[':
-			set, end, err := parseSet(pattern, i+1, 0)
-			if err != nil {
-				return nil, nil, fmt.Errorf("pattern %q: %w", pattern, err)
-			}
-			set.write(&b)
-			i = end
+			opened = i
+			b.WriteByte(c)
+		case c == ']' && i > opened+1 && pattern[opened+1:i] != "^": // at the beginning it is an item
+			opened = -1
+			b.WriteByte(c)
 		default:
 			b.WriteByte(c)
 		}

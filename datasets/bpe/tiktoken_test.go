@@ -76,21 +76,3 @@ func TestTiktokenAgrees(t *testing.T) {
 		}
 	}
 }
-
-// Special tokens are ordinary text, unless they are asked for.
-func TestTiktokenSpecial(t *testing.T) {
-	own := encodingOf("cl100k_base")
-	text := []byte("a<|endoftext|><|fim_prefix|>b\x00<|endofprompt|>")
-	if got, want := own.EncodeSpecial(text), []int32{64, 100257, 100258, 65, 100257, 100276}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if got, want := string(own.Decode(own.EncodeSpecial(text))), "a\x00<|fim_prefix|>b\x00<|endofprompt|>"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got := own.Encode(text); slices.ContainsFunc(got, func(id int32) bool { return id > 100257 }) {
-		t.Errorf("special tokens among %v", got)
-	}
-	if got := own.Decode([]int32{100256, 64}); string(got) != "a" {
-		t.Errorf("an id without a token decodes to %q", got)
-	}
-}

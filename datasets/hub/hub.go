@@ -41,11 +41,11 @@ func Find(name string) (files []File, err error) {
 			Prefix, name, filepath.Dir(folder), dataset)
 	}
 	root, err := snapshot(folder)
-	var names []string
-	if err == nil {
-		names, err = dataFiles(root)
+	if err != nil {
+		return nil, fmt.Errorf("%s%s: %w", Prefix, name, err)
 	}
-	if err == nil && config != "" && !slices.ContainsFunc(names, func(file string) bool { return isBelow(file, config) }) {
+	names, err := dataFiles(root)
+	if config != "" && !slices.ContainsFunc(names, func(file string) bool { return isBelow(file, config) }) {
 		if at := strings.LastIndexByte(config, '/'); at > 0 {
 			config, split = config[:at], config[at+1:]
 		}
@@ -91,9 +91,8 @@ func cacheFolder() string {
 
 // snapshot returns the folder of the revision main, or of the only one.
 func snapshot(folder string) (string, error) {
-	const mostBytes = 1 << 10 // in the file that names a revision
 	main := filepath.Join(folder, "refs", "main")
-	if info, err := os.Stat(main); err == nil && info.Mode().IsRegular() && info.Size() <= mostBytes { // a pipe would block
+	if info, err := os.Stat(main); err == nil && info.Mode().IsRegular() { // a pipe would block
 		text, _ := os.ReadFile(main)
 		at := filepath.Join(folder, "snapshots", filepath.Base(strings.TrimSpace(string(text))))
 		if info, err := os.Stat(at); err == nil && info.IsDir() {
@@ -118,17 +117,12 @@ var (
 func dataFiles(root string) (files []string, err error) {
 	byKind := map[string][]string{}
 	err = fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
-		hidden := name != "." && strings.HasPrefix(path.Base(name), ".")
-		switch {
-		case err != nil:
+		if err != nil || entry.IsDir() {
 			return err
-		case hidden && entry.IsDir():
-			return fs.SkipDir
-		case hidden || entry.IsDir():
-			return nil
 		}
 		kind := path.Ext(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"))
-		if slices.Contains(extensions, kind) && !slices.Contains(descriptions, path.Base(name)) {
+		hidden := strings.Contains("/"+name, "/.")
+		if !hidden && slices.Contains(extensions, kind) && !slices.Contains(descriptions, path.Base(name)) {
 			byKind[kind] = append(byKind[kind], name)
 		}
 		return nil
@@ -149,17 +143,15 @@ func dataFiles(root string) (files []string, err error) {
 // data. Without a configuration, it returns the files that are in no configuration's folder, or
 // those of the only configuration.
 func inConfig(all []string, config string) (chosen []string, err error) {
-	configs := map[string][]string{}
+	configs := map[string]bool{}
 	for _, name := range all {
-		configs[configOf(name)] = append(configs[configOf(name)], name)
-		if config != "" && isBelow(name, config) {
+		configs[configOf(name)] = true
+		if config != "" && isBelow(name, config) || config == "" && configOf(name) == "" {
 			chosen = append(chosen, name)
 		}
 	}
-	if config == "" {
-		if chosen = configs[""]; len(chosen) == 0 && len(configs) == 1 {
-			chosen = all
-		}
+	if config == "" && len(configs) == 1 {
+		chosen = all
 	}
 	if len(chosen) == 0 {
 		return nil, missing("configuration", config, configs)
@@ -227,23 +219,27 @@ func splitOf(name string) string {
 
 // inSplit returns the files of a split. Without one, it returns those of train or, if there are
 // none, all files.
-func inSplit(all []string, split string) ([]string, error) {
-	splits := map[string][]string{}
-	for _, name := range all {
-		splits[splitOf(name)] = append(splits[splitOf(name)], name)
-	}
+func inSplit(all []string, split string) (chosen []string, err error) {
+	splits := map[string]bool{}
 	wanted := cmp.Or(aliases[strings.ToLower(split)], split, "train")
-	if chosen := splits[wanted]; len(chosen) > 0 {
-		return chosen, nil
+	for _, name := range all {
+		splits[splitOf(name)] = true
+		if splitOf(name) == wanted {
+			chosen = append(chosen, name)
+		}
 	}
-	if split == "" || wanted == "train" && len(splits) == 1 && splits[""] != nil {
+	unnamed := len(splits) == 1 && splits[""]
+	switch {
+	case len(chosen) > 0:
+		return chosen, nil
+	case split == "" || wanted == "train" && unnamed:
 		return all, nil
 	}
 	return nil, missing("split", split, splits)
 }
 
 // missing refuses a configuration or a split that is not among those of a dataset.
-func missing(what, given string, have map[string][]string) error {
+func missing(what, given string, have map[string]bool) error {
 	delete(have, "")
 	names := strings.Join(slices.Sorted(maps.Keys(have)), ", ")
 	switch {
@@ -252,5 +248,5 @@ func missing(what, given string, have map[string][]string) error {
 	case given == "":
 		return fmt.Errorf("it has several %ss: give one of %s (%s)", what, names, syntax)
 	}
-	return fmt.Errorf("there is no %s %q: give one of %s", what, given, names)
+	return fmt.Errorf("it has no %s %q: give one of %s", what, given, names)
 }

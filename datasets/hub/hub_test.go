@@ -1,12 +1,9 @@
 package hub
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -129,18 +126,6 @@ func TestFindErrors(t *testing.T) {
 	}
 }
 
-// A pipe in the place of refs/main blocks nothing; the only snapshot is found without it.
-func TestPipeAsRevision(t *testing.T) {
-	home := cache(t)
-	main := filepath.Join(home, "hub", "datasets--org--one", "refs", "main")
-	if err := errors.Join(os.Remove(main), syscall.Mkfifo(main, 0o666)); err != nil {
-		t.Fatal(err)
-	}
-	if files, err := Find("org/one"); err != nil || len(files) != 1 {
-		t.Errorf("%v, %v", files, err)
-	}
-}
-
 // The library's variables select the cache.
 func TestCacheFolder(t *testing.T) {
 	for want, set := range map[string]map[string]string{
@@ -157,24 +142,4 @@ func TestCacheFolder(t *testing.T) {
 			t.Errorf("%v: %v, want %v", set, got, want)
 		}
 	}
-}
-
-// No name of a data set leads to a file outside of the caches.
-func FuzzFind(f *testing.F) {
-	f.Add("org/flat")
-	f.Add("allenai/c4:en/validation")
-	f.Add("a:../../b/c")
-	f.Add(".")
-	f.Add("a:.")
-	f.Fuzz(func(t *testing.T, name string) {
-		dataset, config, _, err := parse(name)
-		if err != nil {
-			return
-		}
-		for _, part := range append(strings.Split(dataset, "/"), strings.Split(config, "/")...) {
-			if slices.Contains([]string{"..", "."}, part) {
-				t.Errorf("%q is %s, %s", name, dataset, config)
-			}
-		}
-	})
 }

@@ -15,7 +15,6 @@ const (
 	plainDictionary    = 2
 	runLength          = 3 // of levels
 	deltaLengthStrings = 6
-	deltaStrings       = 7
 	dictionaryIndices  = 8
 )
 
@@ -96,14 +95,14 @@ func bitsAt(b []byte, at uint64, width int) (v uint64) {
 	return v
 }
 
-// newLevels returns the levels of a page, of at most most.
-func newLevels(b []byte, most uint32) hybrid { return hybrid{b: b, width: bits.Len32(most)} }
+// newLevels returns the definition levels of a page, of one bit each.
+func newLevels(b []byte) hybrid { return hybrid{b: b, width: 1} }
 
-// countPresent returns the number of levels among n that are most.
-func countPresent(levels []byte, n int64, most uint32) (present int64, err error) {
-	h := newLevels(levels, most)
+// countPresent returns the number of levels among n that are 1.
+func countPresent(levels []byte, n int64) (present int64, err error) {
+	h := newLevels(levels)
 	for range n {
-		if h.next() == most {
+		if h.next() == 1 {
 			present++
 		}
 	}
@@ -137,9 +136,8 @@ func plainStrings(b []byte, n int64) ([][]byte, error) {
 	return all, nil
 }
 
-// decode returns a function that returns the n strings of a page, one after the other. last is the
-// last string of the page before, for strings that share a prefix.
-func decode(encoding int64, b []byte, n int64, dictionary [][]byte, last *[]byte) (next func() ([]byte, error), err error) {
+// decode returns a function that returns the n strings of a page, one after the other.
+func decode(encoding int64, b []byte, n int64, dictionary [][]byte) (next func() ([]byte, error), err error) {
 	switch encoding {
 	case plain:
 		return func() (s []byte, err error) {
@@ -151,10 +149,8 @@ func decode(encoding int64, b []byte, n int64, dictionary [][]byte, last *[]byte
 	case deltaLengthStrings:
 		lengths, rest, err := deltaIntegers(b, n)
 		return cutter(lengths, rest), err
-	case deltaStrings:
-		return deltas(b, n, last)
 	}
-	return nil, fmt.Errorf("it is in encoding %d: expected plain, dictionary or delta strings", encoding)
+	return nil, fmt.Errorf("it is in encoding %d, which is not read: write it in plain or dictionary encoding", encoding)
 }
 
 // indices looks strings up in the dictionary.
@@ -185,37 +181,6 @@ func cutter(lengths []int64, b []byte) func() ([]byte, error) {
 		b, lengths = b[lengths[0]:], lengths[1:]
 		return s, nil
 	}
-}
-
-// deltas returns strings that share a prefix with the previous one. The first string of a page
-// shares none, except in files of Arrow's Go library and of parquet-mr before 1.8 (PARQUET-246).
-func deltas(b []byte, n int64, last *[]byte) (func() ([]byte, error), error) {
-	shared, rest, err := deltaIntegers(b, n)
-	if err != nil {
-		return nil, err
-	}
-	lengths, rest, err := deltaIntegers(rest, n)
-	if err != nil {
-		return nil, err
-	}
-	suffix := cutter(lengths, rest)
-	most := freeLength + mostRatio*int64(len(b)) // of all strings
-	return func() ([]byte, error) {
-		s, err := suffix()
-		if err != nil || len(shared) == 0 {
-			return nil, errShort
-		}
-		n := shared[0]
-		shared = shared[1:]
-		if n < 0 || n > int64(len(*last)) {
-			return nil, fmt.Errorf("a string shares %d bytes with one of %d", n, len(*last))
-		}
-		*last = append((*last)[:n:n], s...)
-		if most -= int64(len(*last)); most < 0 {
-			return nil, errors.New("a page has strings that share more than text does")
-		}
-		return *last, nil
-	}, nil
 }
 
 // deltaIntegers reads n integers in encoding DELTA_BINARY_PACKED and returns the bytes after them.

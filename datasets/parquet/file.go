@@ -2,10 +2,9 @@
 // lengths and counts are checked against the available data, and memory is allocated as bytes
 // arrive.
 //
-// It reads what writers of text data sets write: a column of strings or of lists of strings, at the
-// top or a field of structures, required or optional, in plain, dictionary and delta encodings,
-// with data pages of both versions, uncompressed or with Snappy, gzip, LZ4 or zstd. Row groups may
-// be empty.
+// It reads what writers of text data sets write: a top-level column of strings, required or
+// optional, in plain, dictionary and delta-length encodings, with data pages of both versions,
+// uncompressed or with Snappy, gzip, LZ4 or zstd. Row groups may be empty.
 //
 // Source: apache/parquet-format, version 2.11: README, Encodings, Compression and parquet.thrift.
 package parquet
@@ -27,25 +26,15 @@ const (
 	mostPage    = 1 << 30 // bytes per page, before and after decompression
 	mostValues  = 1 << 24 // per page
 	mostColumns = 1 << 16
-	mostRow     = 256 << 20 // bytes of a list
-	byteArray   = 6         // the physical type
-	listType    = 3         // both the converted and the logical type
+	byteArray   = 6 // the physical type
+	optional    = 1 // the repetition type of a column that may have nulls; 0: it has none
 )
 
-// The repetition types of columns.
-const (
-	required = 0
-	optional = 1
-	repeated = 2
-)
-
-// Column is a column of strings of a file, or of lists of them.
+// Column is a column of strings of a file.
 type Column struct {
-	r io.ReaderAt
-	// The levels of a string that is there, in the sense of Dremel: how many of the fields above it
-	// are optional or repeated, and how many are repeated.
-	definition, repetition uint32
-	chunks                 []chunk
+	r        io.ReaderAt
+	optional bool // it has definition levels: 1 for a string, 0 for null
+	chunks   []chunk
 }
 
 // chunk is the column's part of a row group.
@@ -57,8 +46,7 @@ type chunk struct {
 	size   int64 // of all pages, including headers, in the file
 }
 
-// Open reads the footer of a file of size bytes and finds the column with the name field. The field
-// of a structure has the name STRUCTURE.FIELD.
+// Open reads the footer of a file of size bytes and finds the column with the name field.
 func Open(r io.ReaderAt, size int64, field string) (*Column, error) {
 	footer, err := readFooter(r, size)
 	if err != nil {
@@ -150,54 +138,35 @@ func readSection(r io.ReaderAt, offset, n int64) ([]byte, error) {
 // element is a node of the schema.
 type element struct {
 	kind, repetition, children int64
-	leaf, list                 bool
 	name                       string
 }
 
 // schema reads the elements, a tree in depth-first order, and returns the index of the column with
 // the name field among the leaves.
 func (c *Column) schema(d *decoder, field string) (index int, err error) {
-	index = -1
 	var names []string
-	var above, found []element              // the root, the structures and the column; and it and what is below
-	inside := 0                             // the level of the column; 0: elsewhere
+	var found *element
 	leaves, count, open := 0, 0, []int64{1} // remaining children of the element on each level
 	d.items(thriftStruct, func(int) {
 		e := schemaElement(d)
-		if count++; count > mostColumns || len(open) > mostDepth {
-			d.fail()
-			return
-		}
 		for len(open) > 0 && open[len(open)-1] == 0 {
 			open = open[:len(open)-1]
 		}
-		if len(open) == 0 {
+		if count++; count > mostColumns || len(open) > mostDepth || len(open) == 0 {
 			d.fail()
 			return
 		}
 		open[len(open)-1]--
-		level := len(open) - 1 // 0 is the root
-		if level == 1 {
+		if level := len(open) - 1; level == 1 { // the root is level 0
 			names = append(names, fmt.Sprintf("%.50q", e.name))
-		}
-		if found == nil {
-			if level > 1 {
-				e.name = above[level-1].name + "." + e.name
+			if found == nil && e.name == field {
+				found, index = &e, leaves
 			}
-			above = append(above[:level], e)
 		}
-		if level <= inside {
-			inside = 0
-		} else if found == nil && level > 0 && e.name == field {
-			inside, index = level, leaves
-		}
-		if inside > 0 {
-			found = append(found, e)
-		}
-		if e.leaf {
-			leaves++
-		} else {
+		if e.children > 0 {
 			open = append(open, e.children)
+		} else {
+			leaves++
 		}
 	})
 	switch {
@@ -205,21 +174,17 @@ func (c *Column) schema(d *decoder, field string) (index int, err error) {
 		return -1, errThrift
 	case found == nil:
 		return -1, fmt.Errorf("it has no column %q, but %s", field, strings.Join(names[:min(len(names), 20)], ", "))
+	case found.children > 0 || found.kind != byteArray || found.repetition < 0 || found.repetition > optional:
+		return -1, fmt.Errorf("column %q is no column of strings: %s", field, OneText)
 	}
-	for _, e := range above[1 : len(above)-1] {
-		if e.list || e.repetition != required && e.repetition != optional {
-			return -1, fmt.Errorf("column %q is in a list of structures: %s", field, NoMessages)
-		}
-		c.definition += uint32(e.repetition)
-	}
-	return index, c.suits(field, found)
+	c.optional = found.repetition == optional
+	return index, nil
 }
 
-// NoMessages says what to do with chats.
-const NoMessages = "lists of messages are not read: write each row as one text, with the template of the model, to a column of strings"
+// OneText says what to do with lists of strings, structures and chats.
+const OneText = "lists and structures are not read: write each row as one text to a column of strings"
 
-func schemaElement(d *decoder) element {
-	e := element{leaf: true}
+func schemaElement(d *decoder) (e element) {
 	d.fields(func(id int, kind uint8) bool {
 		switch {
 		case id == 1 && kind == thriftI32:
@@ -230,58 +195,12 @@ func schemaElement(d *decoder) element {
 			e.name = string(d.binary())
 		case id == 5 && kind == thriftI32:
 			e.children = d.integer()
-			e.leaf = e.children <= 0
-		case id == 6 && kind == thriftI32:
-			e.list = e.list || d.integer() == listType
-		case id == 10 && kind == thriftStruct:
-			d.fields(func(id int, _ uint8) bool {
-				e.list = e.list || id == listType
-				return false
-			})
 		default:
 			return false
 		}
 		return true
 	})
 	return e
-}
-
-// suits sets the levels of a column of strings, or of lists of strings in one of the three forms of
-// the format's "Lists": a group of a repeated group of an element, a group of a repeated element,
-// or a repeated element. path is the column and what is below it. Anything else is an error.
-func (c *Column) suits(field string, path []element) error {
-	types := [...]string{"boolean", "int32", "int64", "int96", "float", "double", "byte_array", "fixed-length byte array"}
-	const expected = "expected a string or a list of strings"
-	for i, e := range path {
-		chain := e.leaf == (i == len(path)-1) && (e.leaf || e.children == 1)
-		// A repeated group of that name is itself the element, a structure.
-		structure := i == 1 && !e.leaf && (e.name == "array" || e.name == field[strings.LastIndexByte(field, '.')+1:]+"_tuple")
-		switch {
-		case i == 0 && !e.leaf && !e.list && e.repetition != repeated && len(path) > 1 && path[1].repetition != repeated:
-			return fmt.Errorf("column %q is a structure: name one of its fields, such as %s.%s", field, field, path[1].name)
-		case i > 0 && !e.leaf && e.children > 1 && path[0].list:
-			return fmt.Errorf("column %q is a list of structures: %s", field, NoMessages)
-		}
-		if !chain || structure || i == 0 && !e.leaf && (!e.list || e.repetition == repeated) || i == 1 && e.repetition != repeated || i > 2 || i == 2 && e.repetition == repeated {
-			return fmt.Errorf("column %q is nested: %s", field, expected)
-		}
-		if e.repetition < required || e.repetition > repeated {
-			return fmt.Errorf("column %q has repetition type %d", field, e.repetition)
-		}
-		if e.repetition != required {
-			c.definition++
-		}
-		if e.repetition == repeated {
-			c.repetition++
-		}
-	}
-	switch e := path[len(path)-1]; {
-	case e.kind < 0 || e.kind >= int64(len(types)):
-		return fmt.Errorf("column %q is of type %d: %s", field, e.kind, expected)
-	case e.kind != byteArray:
-		return fmt.Errorf("column %q is of type %s: %s", field, types[e.kind], expected)
-	}
-	return nil
 }
 
 // rowGroup reads one row group's part of leaf column index.
@@ -312,7 +231,7 @@ func (c *Column) rowGroup(d *decoder, index int) (k chunk, err error) {
 		return k, d.err
 	case !found:
 		return k, errors.New("a row group lacks the column")
-	case err == nil && (k.rows < 0 || k.values < k.rows || k.values > k.rows && (c.repetition == 0 || k.rows == 0)):
+	case err == nil && (k.rows < 0 || k.values != k.rows):
 		return k, fmt.Errorf("a row group of %d rows has %d values", k.rows, k.values)
 	}
 	return k, err

@@ -5,7 +5,6 @@ package parquet
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -28,13 +27,12 @@ const (
 	uncompressed = 0
 	snappyCodec  = 1
 	gzipCodec    = 2
-	lz4Hadoop    = 5
 	zstdCodec    = 6
 	lz4Raw       = 7
 )
 
 // codecNames are those of codecs that are not read.
-var codecNames = map[int64]string{3: "LZO", 4: "Brotli"}
+var codecNames = map[int64]string{3: "LZO", 4: "Brotli", 5: "LZ4 of Hadoop"}
 
 // mostRatio bounds the growth of a page beyond its first bytes: text is compressed 2 to 20 times, a
 // bomb thousands of times.
@@ -47,8 +45,8 @@ const (
 type pageHeader struct {
 	kind, size, stored int64 // size is the size after decompression
 	values, encoding   int64
-	definition, repeat int64 // encodings of the definition and repetition levels, version 1
-	levels, repetition int64 // bytes of the definition and repetition levels, version 2
+	definition         int64 // encoding of the definition levels, version 1
+	levels             int64 // bytes of the definition levels, version 2
 	packed             bool  // version 2: the values are compressed
 }
 
@@ -87,8 +85,8 @@ func header(d *decoder) pageHeader {
 		}
 	}
 	top := numbers(map[int]*int64{1: &h.kind, 2: &h.size, 3: &h.stored})
-	first := numbers(map[int]*int64{1: &h.values, 2: &h.encoding, 3: &h.definition, 4: &h.repeat})
-	second := numbers(map[int]*int64{1: &h.values, 4: &h.encoding, 5: &h.levels, 6: &h.repetition})
+	first := numbers(map[int]*int64{1: &h.values, 2: &h.encoding, 3: &h.definition})
+	second := numbers(map[int]*int64{1: &h.values, 4: &h.encoding, 5: &h.levels})
 	d.fields(func(id int, kind uint8) bool {
 		switch {
 		case (id == 5 || id == 7) && kind == thriftStruct:
@@ -109,8 +107,7 @@ func header(d *decoder) pageHeader {
 }
 
 // Rows calls each with the strings of all rows in order, nil for null, until it returns an error.
-// The strings of a list are joined with line ends. A string is valid during the call. Errors name
-// the row group.
+// A string is valid during the call. Errors name the row group.
 func (c *Column) Rows(each func([]byte) error) error {
 	for i, k := range c.chunks {
 		g := group{Column: c, chunk: k, each: each}
@@ -127,11 +124,7 @@ type group struct {
 	chunk
 	each       func([]byte) error
 	dictionary [][]byte
-	last       []byte // string of the previous page
-	seen       int64  // values
-
-	begun int64  // rows, for lists, which may continue on the next page
-	list  []byte // the strings of the current one, nil: none
+	seen       int64 // values
 }
 
 func (g *group) read() error {
@@ -175,111 +168,60 @@ func (g *group) read() error {
 			return err
 		}
 	}
-	if g.repetition == 0 || g.rows == 0 {
-		return nil
-	}
-	if g.begun != g.rows {
-		return fmt.Errorf("its pages hold %d rows: expected %d", g.begun, g.rows)
-	}
-	return g.each(g.list)
+	return nil
 }
 
-// levels splits a data page into its repetition and definition levels and its values.
-func (g *group) levels(h pageHeader, b []byte) (repeat, define, values []byte, err error) {
+// levels splits a data page into its definition levels and its values.
+func (g *group) levels(h pageHeader, b []byte) (define, values []byte, err error) {
 	if h.kind == dataPageV2 {
-		if h.repetition < 0 || h.levels < 0 || h.repetition > int64(len(b)) || h.levels > int64(len(b))-h.repetition {
-			return nil, nil, nil, fmt.Errorf("a page of %d bytes has %d of repetition levels and %d of definition levels", len(b), h.repetition, h.levels)
+		if h.levels < 0 || h.levels > int64(len(b)) {
+			return nil, nil, fmt.Errorf("a page of %d bytes has %d of definition levels", len(b), h.levels)
 		}
-		all := h.repetition + h.levels
-		repeat, define, b = b[:h.repetition], b[h.repetition:all], b[all:]
+		define, b = b[:h.levels], b[h.levels:]
 		if h.packed {
-			b, err = unpack(g.codec, b, h.size-all)
+			b, err = unpack(g.codec, b, h.size-h.levels)
 		}
-		return repeat, define, b, err
+		return define, b, err
 	}
-	if b, err = unpack(g.codec, b, h.size); err != nil {
-		return nil, nil, nil, err
+	if b, err = unpack(g.codec, b, h.size); err != nil || !g.optional {
+		return nil, b, err
 	}
-	for _, l := range []struct {
-		most     uint32
-		encoding int64
-		to       *[]byte
-	}{{g.Column.repetition, h.repeat, &repeat}, {g.definition, h.definition, &define}} {
-		if l.most == 0 {
-			continue
-		}
-		if l.encoding != runLength {
-			return nil, nil, nil, fmt.Errorf("its levels are in encoding %d: expected run-length (%d)", l.encoding, runLength)
-		}
-		if *l.to, b, err = prefixed(b); err != nil {
-			return nil, nil, nil, err
-		}
+	if h.definition != runLength {
+		return nil, nil, fmt.Errorf("its levels are in encoding %d: expected run-length (%d)", h.definition, runLength)
 	}
-	return repeat, define, b, nil
+	return prefixed(b)
 }
 
 // page yields the rows of a data page.
 func (g *group) page(h pageHeader, b []byte) error {
-	repeat, define, b, err := g.levels(h, b)
+	define, b, err := g.levels(h, b)
 	if err != nil {
 		return err
 	}
 	present := h.values
-	if g.definition > 0 {
-		if present, err = countPresent(define, h.values, g.definition); err != nil {
+	if g.optional {
+		if present, err = countPresent(define, h.values); err != nil {
 			return err
 		}
 	}
-	next, err := decode(h.encoding, b, present, g.dictionary, &g.last)
+	next, err := decode(h.encoding, b, present, g.dictionary)
 	if err != nil {
 		return err
 	}
-	defined, repeated := newLevels(define, g.definition), newLevels(repeat, g.Column.repetition)
+	defined := newLevels(define)
 	for range h.values {
 		var text []byte
-		if g.definition == 0 || defined.next() == g.definition {
+		if !g.optional || defined.next() == 1 {
 			if text, err = next(); err == nil && text == nil {
 				text = []byte{}
 			}
 		}
-		if err == nil && g.Column.repetition == 0 {
+		if err == nil {
 			err = g.each(text)
-		} else if err == nil {
-			err = g.item(text, repeated.next() == 0)
 		}
 		if err != nil {
 			return err
 		}
-	}
-	if repeated.short {
-		return errors.New("a page ends within its repetition levels")
-	}
-	return nil
-}
-
-// item adds a string to the current list, or to the next one. nil adds nothing: it stands for a
-// list that is null or empty, or for a null in a list.
-func (g *group) item(text []byte, first bool) error {
-	if first {
-		if g.begun++; g.begun > 1 {
-			if err := g.each(g.list); err != nil {
-				return err
-			}
-		}
-		g.list = nil
-	} else if g.begun == 0 {
-		return errors.New("it begins within a list")
-	}
-	if text == nil {
-		return nil
-	}
-	if g.list == nil {
-		g.list = append(make([]byte, 0, len(text)), text...)
-	} else {
-		g.list = append(append(g.list, '\n'), text...)
-	}
-	if len(g.list) > mostRow {
-		return fmt.Errorf("a list has more than %d bytes", mostRow)
 	}
 	return nil
 }
@@ -313,11 +255,9 @@ func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
 			r.Close()
 		}
 	case lz4Raw:
-		all, err = lz4Block(b, size)
-	case lz4Hadoop:
-		if all, err = lz4Blocks(b, size); err != nil {
-			all, err = lz4Block(b, size) // as some writers mean it
-		}
+		all = make([]byte, size)
+		n, wrong := lz4.UncompressBlock(b, all)
+		all, err = all[:max(n, 0)], wrong
 	default:
 		name := codecNames[codec]
 		if name == "" {
@@ -330,31 +270,6 @@ func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
 	}
 	if int64(len(all)) != size {
 		return nil, errors.New("a page cannot be unpacked: it has another length than it says")
-	}
-	return all, nil
-}
-
-func lz4Block(b []byte, size int64) ([]byte, error) {
-	all := make([]byte, size)
-	n, err := lz4.UncompressBlock(b, all)
-	return all[:max(n, 0)], err
-}
-
-// lz4Blocks decompresses blocks, each preceded by its lengths, as Hadoop writes them.
-func lz4Blocks(b []byte, size int64) (all []byte, err error) {
-	for len(b) > 0 {
-		if len(b) < 8 {
-			return nil, errShort
-		}
-		n, stored := int64(binary.BigEndian.Uint32(b)), int64(binary.BigEndian.Uint32(b[4:]))
-		if b = b[8:]; stored > int64(len(b)) || n > size-int64(len(all)) {
-			return nil, errShort
-		}
-		block, err := lz4Block(b[:stored], n)
-		if err != nil {
-			return nil, err
-		}
-		all, b = append(all, block...), b[stored:]
 	}
 	return all, nil
 }

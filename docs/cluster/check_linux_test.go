@@ -69,24 +69,13 @@ spec:
 			}
 			mistakes := []struct{ old, mistake, want string }{
 				{"apiVersion: kubeflow.org/v2beta1", "apiVersion: kubeflow.org/v1", "v1"},
-				{"kind: MPIJob", "kind: Job", "no MPIJob"},
 				{"  name: spmoe\n", "  named: spmoe\n", "'named' was unexpected"},
 				{"slotsPerWorker", "slotPerWorker", "spec: Additional properties are not allowed ('slotPerWorker' was unexpected)"},
-				{"    cleanPodPolicy: Running", "  cleanPodPolicy: Running", "spec: Additional properties"},
-				{"slotsPerWorker: 8", "slotsPerWorker: eight", "spec.slotsPerWorker: 'eight' is not of type 'integer'"},
-				{"replicas: 4", "replicas: 3000000000", "spec.mpiReplicaSpecs.Worker.replicas: 3000000000 is greater"},
 				{"replicas: 1", "replicas: 2", "there is one launcher"},
 				{"mpiImplementation: OpenMPI", "mpiImplementation: openmpi", "'openmpi' is not one of"},
-				{`- "200"`, "- 200", "args.15: 200 is not of type 'string'"},
-				{"memory: 1Gi", "memory: 1 GiB", "limits.memory: '1 GiB' does not match"},
-				{"port: 22", "port: {}", "port: {} is not of type 'integer', 'string'"},
 				{"  name: spmoe\n", "  name: Sparse_MoE\n", "no host name"},
-				{"  name: spmoe\n", "  name: " + strings.Repeat("m", 55) + "\n", "63 at most"},
 				{"            - name: runs\n              persistent", "            - name: data\n              persistent", "container 'ranks' mounts volume 'runs'"},
-				{"containers:\n            - name: ranks", "container:\n            - name: ranks", "'containers' is a required property"},
-				{"  Launcher:", "  Master:", "'Launcher' is a required property"},
 				{"slotsPerWorker: 8", "slotsPerWorker: 8\n  slotsPerWorker: 4", "'slotsPerWorker' occurs twice"},
-				{"spec:", "spec: [", "expected"},
 			}
 			files := make([]string, len(mistakes))
 			for i, m := range mistakes {

@@ -20,9 +20,3 @@ func TestNoticesAreCurrent(t *testing.T) {
 		t.Error("THIRD_PARTY_NOTICES is stale: run go run ./docs/notices > THIRD_PARTY_NOTICES")
 	}
 }
-
-func TestModuleWithoutLicence(t *testing.T) {
-	if err := (module{path: "example.org/m", dir: t.TempDir()}).write(new(bytes.Buffer)); err == nil {
-		t.Error("no error for a module without a licence")
-	}
-}

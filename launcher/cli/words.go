@@ -12,6 +12,7 @@ var removedCommands = map[string]string{
 	"routes":       "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md); the page of a run shows its loads",
 	"run":          "the scripts in docs/recipes do the same, and train --config reads a configuration",
 	"schedule":     "launcher inspect FLAVOR -np N --pp N --schedule --set pp_schedule=NAME prints a schedule",
+	"data inspect": "launcher data tokenize prints documents, bytes and tokens, and what it leaves out",
 	"bench link":   "launcher bench exchange, started by mpirun or srun, measures the exchange between hosts",
 	"bench ratios": "launcher bench kernels and bench exchange measure the same",
 }

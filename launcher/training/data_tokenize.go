@@ -27,10 +27,10 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 		return err
 	}
 	begin, told := time.Now(), time.Now()
-	sum, err := datasets.WriteTokens(ctx, f.out, f.data, tokenizer, f.options(), func(p datasets.TokenizeProgress) {
+	sum, err := datasets.WriteTokens(ctx, f.out, f.data, tokenizer, f.options(), func(stage string, done int64) {
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			fmt.Fprintf(env.ErrOut, "launcher: %s: %s of text\n", p.Stage, system.Bytes(p.Bytes))
+			fmt.Fprintf(env.ErrOut, "launcher: %s: %s of text\n", stage, system.Bytes(done))
 		}
 	})
 	if err != nil {
@@ -44,8 +44,22 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	if note := datasets.SpecialNote(tokenizer, sum.Special); note != "" {
 		fmt.Fprintf(env.Out, "special: %s\n", note)
 	}
-	for _, line := range leftOut(int(sum.Skipped), int(sum.Other), int(sum.NUL), int(sum.Replaced)) {
+	for _, line := range leftOut(sum.Losses) {
 		fmt.Fprintf(env.Out, "%s: %s\n", line[0], line[1])
 	}
 	return nil
+}
+
+// leftOut describes the documents and files that are not read as they are, each line with its name.
+func leftOut(l datasets.Losses) (lines [][2]string) {
+	if l.Skipped > 0 {
+		lines = append(lines, [2]string{"skipped", report.Plural(l.Skipped, "document") + ", empty, binary or generated"})
+	}
+	if l.Other > 0 {
+		lines = append(lines, [2]string{"left out", report.Plural(l.Other, "file") + " without rows, because the others of the folder have rows"})
+	}
+	if l.NUL > 0 {
+		lines = append(lines, [2]string{"changed", report.Plural(l.NUL, "document") + " without NUL bytes"})
+	}
+	return lines
 }

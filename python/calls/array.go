@@ -28,73 +28,34 @@ const (
 	E5M2
 )
 
+// types says how elements lie in memory, the format of 8-bit ones, and the exponent of the smallest
+// normal number of the others.
+var types = [...]struct {
+	stored  tensor.DType
+	element *format.Element
+	least   int
+}{
+	FP32: {tensor.FP32, nil, -126}, BF16: {tensor.BF16, nil, -126}, FP16: {tensor.FP32, nil, -14},
+	E4M3: {tensor.UINT8, format.E4M3, format.E4M3.MinExponent()}, E5M2: {tensor.UINT8, format.E5M2, format.E5M2.MinExponent()},
+}
+
 // element returns the format of 8-bit elements; nil: they have more.
-func (d DType) element() *format.Element {
-	switch d {
-	case E4M3:
-		return format.E4M3
-	case E5M2:
-		return format.E5M2
-	}
-	return nil
-}
+func (d DType) element() *format.Element { return types[d].element }
 
-// format returns the format of 8-bit elements with one scale, which is 1. The zero Format stands
-// for more bits.
-func (d DType) format() (f mx.Format) {
-	if e := d.element(); e != nil {
-		f = mx.FP8Tensor
-		f.Element = e
-	}
-	return f
-}
-
-// least returns the exponent of the smallest normal number.
-func (d DType) least() int {
-	switch d {
-	case FP16:
-		return -14
-	case E4M3, E5M2:
-		return d.element().MinExponent()
-	}
-	return -126
-}
-
-// stored returns the type in memory.
-func (d DType) stored() tensor.DType {
-	switch d {
-	case BF16:
-		return tensor.BF16
-	case E4M3, E5M2:
-		return tensor.UINT8
-	}
-	return tensor.FP32
-}
-
-// Array describes a matrix [Rows, Cols], or Groups matrices one after another without gaps. Its
-// layout in memory is that of class _Array in spmoe.py.
+// Array describes a matrix [Rows, Cols] in memory, or Groups matrices one after another without
+// gaps. Its layout is that of class _Array in spmoe.py.
 type Array struct {
 	Data       unsafe.Pointer
 	Groups     int64 // 0: one matrix
 	Rows, Cols int64
-	// distance in elements of two rows or, if columns are contiguous, of two columns
-	Stride     int64
+	Stride     int64 // distance in elements of two rows
 	DType      DType
-	Transposed int32 // 1: columns are contiguous
-}
-
-// memory returns the shape of one matrix as it lies in memory.
-func (a *Array) memory() (rows, cols int) {
-	if a.Transposed != 0 {
-		return int(a.Cols), int(a.Rows)
-	}
-	return int(a.Rows), int(a.Cols)
+	Transposed int32 // 1: the operand of a product is the transpose
 }
 
 // matrix views one matrix, or all rows of several in memory.
 func (a *Array) matrix() tensor.Matrix {
-	rows, cols := a.memory()
-	m := tensor.MatrixAt(a.Data, a.DType.stored(), rows*int(max(a.Groups, 1)), cols, int(a.Stride))
+	m := tensor.MatrixAt(a.Data, types[a.DType].stored, int(a.Rows*max(a.Groups, 1)), int(a.Cols), int(a.Stride))
 	if a.Transposed != 0 && a.Groups == 0 {
 		return m.T()
 	}
@@ -103,11 +64,10 @@ func (a *Array) matrix() tensor.Matrix {
 
 // tensor views an array without gaps, as it lies in memory.
 func (a *Array) tensor() tensor.Tensor {
-	rows, cols := a.memory()
 	if a.Groups > 0 {
-		return tensor.At(a.Data, a.DType.stored(), int(a.Groups), rows, cols)
+		return tensor.At(a.Data, types[a.DType].stored, int(a.Groups), int(a.Rows), int(a.Cols))
 	}
-	return tensor.At(a.Data, a.DType.stored(), rows, cols)
+	return tensor.At(a.Data, types[a.DType].stored, int(a.Rows), int(a.Cols))
 }
 
 // dense returns tensor, or a copy in scratch memory of a matrix with gaps between its rows.
@@ -115,30 +75,30 @@ func (a *Array) dense(ex *tensor.Exec) tensor.Tensor {
 	if a.Stride == a.Cols || a.Rows == 1 {
 		return a.tensor()
 	}
-	t := ex.New(a.DType.stored(), int(a.Rows), int(a.Cols))
+	t := ex.New(types[a.DType].stored, int(a.Rows), int(a.Cols))
 	tensor.Convert(ex, t.Mat(), a.matrix())
 	return t
 }
 
 // operand views an array as products take it: 8-bit elements are decoded into scratch memory.
-func (a *Array) operand(ex *tensor.Exec) (tensor.Matrix, tensor.Tensor) {
-	if a.DType.element() == nil {
-		if a.Groups == 0 {
-			return a.matrix(), tensor.Tensor{}
-		}
-		return tensor.Matrix{}, a.tensor()
+func (a *Array) operand(ex *tensor.Exec) (one tensor.Matrix, groups tensor.Tensor) {
+	if a.DType.element() == nil && a.Groups > 0 {
+		return one, a.tensor()
+	} else if a.DType.element() == nil {
+		return a.matrix(), groups
 	}
-	rows, cols := a.memory()
-	rows *= int(max(a.Groups, 1))
-	values := ex.New(tensor.BF16, rows, cols)
-	decode(ex, values.Mat(), tensor.MatrixAt(a.Data, tensor.UINT8, rows, cols, int(a.Stride)), a.DType)
+	codes := *a
+	codes.Transposed = 0
+	values := ex.New(tensor.BF16, int(a.Rows*max(a.Groups, 1)), int(a.Cols))
+	c := castArgs{values.Mat(), codes.matrix(), a.DType.element()}
+	tensor.Parallel(ex, c.to.Rows, c.ops(), c, decodeRows)
 	switch {
 	case a.Groups > 0:
-		return tensor.Matrix{}, values.Reshape(int(a.Groups), rows/int(a.Groups), cols)
+		return one, values.Reshape(int(a.Groups), int(a.Rows), int(a.Cols))
 	case a.Transposed != 0:
-		return values.Mat().T(), tensor.Tensor{}
+		return values.Mat().T(), groups
 	}
-	return values.Mat(), tensor.Tensor{}
+	return values.Mat(), groups
 }
 
 // Quantized describes a quantized matrix [Rows, Cols] as it lies in memory. Its layout is that of
@@ -152,15 +112,10 @@ type Quantized struct {
 	Format                    [64]byte
 }
 
-// format parses the name of the format.
-func (q *Quantized) format() (mx.Format, error) {
-	name, _, _ := bytes.Cut(q.Format[:], []byte{0})
-	return ParseFormat(string(name))
-}
-
 // layout returns the matrix without memory.
 func (q *Quantized) layout() (mx.Tensor, error) {
-	f, err := q.format()
+	name, _, _ := bytes.Cut(q.Format[:], []byte{0})
+	f, err := parseFormat(string(name))
 	if err != nil {
 		return mx.Tensor{}, err
 	}
@@ -168,13 +123,10 @@ func (q *Quantized) layout() (mx.Tensor, error) {
 	if q.AlongCols != 0 {
 		along = mx.AlongCols
 	}
-	dry := layouts.Get().(*tensor.Exec)
-	defer layouts.Put(dry)
-	defer dry.Release(dry.Mark())
-	if q.Groups == 0 {
-		return mx.New(dry, f, along, int(q.Rows), int(q.Cols)), nil
+	if q.Groups > 0 {
+		return mx.NewGrouped(tensor.NewDryExec(), f, along, int(q.Cols), ends(q.Ends, q.Groups)), nil
 	}
-	return mx.NewGrouped(dry, f, along, int(q.Cols), ends(q.Ends, q.Groups)), nil
+	return mx.New(tensor.NewDryExec(), f, along, int(q.Rows), int(q.Cols)), nil
 }
 
 // tensor views the matrix.
@@ -194,15 +146,12 @@ func (q *Quantized) tensor() (mx.Tensor, error) {
 // Layout stores the extents of the codes and scales of q, the bytes of a scale, and the number of
 // largest magnitudes, which is 0 for formats without a scale per group.
 func Layout(q *Quantized, to *[6]int64) error {
-	return guarded(func() error {
+	return Guarded(func() error {
 		t, err := q.layout()
 		if err != nil {
 			return err
 		}
-		for i, part := range []tensor.Tensor{t.Codes, t.Scales} {
-			to[2*i], to[2*i+1] = int64(part.Dim(0)), int64(part.Dim(1))
-		}
-		to[4], to[5] = int64(t.Scales.DType().Size()), 0
+		*to = [6]int64{int64(t.Codes.Dim(0)), int64(t.Codes.Dim(1)), int64(t.Scales.Dim(0)), int64(t.Scales.Dim(1)), int64(t.Scales.DType().Size())}
 		if t.Amax.Valid() {
 			to[5] = int64(t.Amax.Len())
 		}

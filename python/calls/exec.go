@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"sync"
@@ -9,99 +10,78 @@ import (
 	"spmoe/tensor"
 )
 
-// mostThreads bounds the threads of a call.
-const mostThreads = 1024
-
-// Scratch memory up to this size stays with its Exec after a call, so that the next one does not
-// ask the system for it again.
-const retainedBytes = 256 << 20
-
-// A call looks at the free memory if its arrays have at least checkedElements elements. Scratch
-// memory is less than scratchPerElement bytes for each, and a few MiB. What it is, a dry run tells.
+// A call looks at the free memory if its arrays have at least checkedElements elements: scratch
+// memory is less than 16 bytes for each, and a few MiB. What it is, a dry run tells. Up to
+// retainedBytes of it stay for the next call.
 const (
-	checkedElements   = 4 << 20
-	scratchPerElement = 16
+	checkedElements = 4 << 20
+	retainedBytes   = 256 << 20
 )
 
-// idle holds the execution contexts that no call uses, by their number of threads. A caller may
-// have several threads, each with a call of its own.
+// idle holds the Execs that no call uses, by their number of threads. A caller may have several
+// threads, each with a call of its own.
 var idle = struct {
 	sync.Mutex
-	byThreads map[int][]*context
-}{byThreads: map[int][]*context{}}
+	byThreads map[int][]*tensor.Exec
+}{byThreads: map[int][]*tensor.Exec{}}
 
-// context is an Exec, and the scratch memory that it holds.
-type context struct {
-	*tensor.Exec
-	bytes int
-}
-
-// layouts holds Execs without memory, for the shapes of quantized matrices.
-var layouts = sync.Pool{New: func() any { return tensor.NewDryExec() }}
-
-// Threads returns the number of threads that 0 stands for.
-func Threads() int { return runtime.GOMAXPROCS(0) }
-
-func borrow(threads int) *context {
+func borrow(threads int) *tensor.Exec {
 	idle.Lock()
 	defer idle.Unlock()
 	if all := idle.byThreads[threads]; len(all) > 0 {
 		idle.byThreads[threads] = all[:len(all)-1]
 		return all[len(all)-1]
 	}
-	if threads == 1 {
-		return &context{Exec: tensor.NewExec()}
-	}
-	return &context{Exec: tensor.NewParallelExec(threads)}
+	return tensor.NewParallelExec(threads)
 }
 
-func (c *context) giveBack(threads int) {
-	c.Reset()
-	if c.bytes > retainedBytes {
-		c.Trim() // the first one only forgets what has been in use
-		c.Trim()
-		c.bytes = 0
-	}
-	idle.Lock()
-	defer idle.Unlock()
-	idle.byThreads[threads] = append(idle.byThreads[threads], c)
+// Guarded calls f and returns its panic as an error. Packages panic on operands that do not fit
+// together, and their messages say what is wrong. A panic of Go's runtime is a defect of ours.
+func Guarded(f func() error) (err error) {
+	defer func() {
+		switch problem := recover().(type) {
+		case nil:
+		case runtime.Error:
+			err = fmt.Errorf("a defect of spmoe, please report it: %w", problem)
+		default:
+			err = fmt.Errorf("%v", problem)
+		}
+	}()
+	return f()
 }
 
-// run calls f on an Exec with some threads. elements is the size of the arrays. If it is large, run
-// first calls f in a dry run, and returns an error if f needs more memory than is available.
+// run calls f on an Exec with some threads; 0: one per processor. elements is the size of the
+// arrays. If it is large, run first calls f in a dry run, and returns an error if f needs more
+// memory than is available, which is a MemoryError in Python.
 func run(threads int32, elements int64, f func(ex *tensor.Exec) error) error {
-	n := int(threads)
-	if n == 0 {
-		n = Threads()
-	}
-	if n < 1 || n > mostThreads {
-		return fmt.Errorf("threads is %d: give 1 to %d, or 0 for all processors", n, mostThreads)
-	}
-	return guarded(func() error {
-		used := 0
+	n := cmp.Or(int(threads), runtime.GOMAXPROCS(0))
+	return Guarded(func() error {
+		used := int64(0)
 		if elements >= checkedElements {
 			dry := tensor.NewDryExec()
 			if err := f(dry); err != nil {
 				return err
 			}
-			used = dry.Peak()
+			used = int64(dry.Peak())
 		}
-		c := borrow(n)
+		if free := system.ReadMemory().Available; used > 16*checkedElements && used > free {
+			return fmt.Errorf("MemoryError: this call needs %s of scratch memory, %s are available: give fewer rows at a time",
+				system.Bytes(used), system.Bytes(free))
+		}
+		ex, whole := borrow(n), false
 		defer func() {
-			if problem := recover(); problem != nil {
-				c.Close() // its state is unknown
-				panic(problem)
+			if !whole || used > retainedBytes { // after a panic its state is unknown
+				ex.Close()
+				return
 			}
-			c.giveBack(n)
+			ex.Reset()
+			idle.Lock()
+			defer idle.Unlock()
+			idle.byThreads[n] = append(idle.byThreads[n], ex)
 		}()
-		if more := int64(used - c.bytes); more > checkedElements*scratchPerElement {
-			if free := Available(); more > free {
-				return fmt.Errorf("%w: this call needs %s of scratch memory, %s are available: give fewer rows at a time",
-					ErrMemory, system.Bytes(more), system.Bytes(free))
-			}
-		}
-		c.bytes = max(c.bytes, used)
-		return f(c.Exec)
+		err := f(ex)
+		whole = true
+		return err
 	})
 }
 
@@ -114,6 +94,3 @@ func elements(all ...*Array) (n int64) {
 	}
 	return n
 }
-
-// Available returns the memory in bytes that this process may still use.
-func Available() int64 { return system.ReadMemory().Available }

@@ -3,6 +3,7 @@ package calls
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -48,80 +49,55 @@ func Linear(y, dx, dw, x, w, dy *Array, groups unsafe.Pointer, recipe, sum strin
 }
 
 // Schedule returns the lists of a pipeline schedule by rank, in torch's notation, as JSON.
-func Schedule(name string, ranks, stagesPerRank, microbatches int) (text []byte, err error) {
-	err = guarded(func() error {
-		s, err := pipeline.New(name, ranks, stagesPerRank, microbatches)
-		if err != nil {
-			return err
-		}
-		lists := make([][]string, len(s.Ranks))
-		for r, list := range s.Ranks {
-			for _, slot := range list {
-				lists[r] = append(lists[r], slot.String())
-			}
-		}
-		text, err = json.Marshal(lists)
-		return err
-	})
-	return text, err
+func Schedule(name string, ranks, stagesPerRank, microbatches int) ([]byte, error) {
+	s, err := pipeline.New(name, ranks, stagesPerRank, microbatches)
+	if err != nil {
+		return nil, err
+	}
+	lists := make([][]string, len(s.Ranks))
+	for r, list := range s.Ranks {
+		lists[r] = names(list)
+	}
+	return json.Marshal(lists)
+}
+
+// names returns what each of all calls itself.
+func names[T fmt.Stringer](all []T) (texts []string) {
+	for _, one := range all {
+		texts = append(texts, one.String())
+	}
+	return texts
 }
 
 // Check judges the training step in a folder, as "launcher check FOLDER" does, and returns the
 // report as JSON.
-func Check(path string) (text []byte, err error) {
-	err = guarded(func() error {
-		report, err := referee.Judge(path, referee.Options{})
-		if err != nil {
-			return err
-		}
-		text, err = report.JSON()
-		return err
-	})
-	return text, err
+func Check(path string) ([]byte, error) {
+	report, err := referee.Judge(path, referee.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return report.JSON()
 }
 
-// ABI is the version of the exported functions. spmoe.py requires its own.
-const ABI = 2
-
-// About returns what this build offers, as JSON.
+// About returns what this build offers, as JSON. spmoe.py requires its own version of the exported
+// functions, abi.
 func About() ([]byte, error) {
 	if err := cpu.Check(); err != nil {
 		return nil, err
 	}
-	about := struct {
-		ABI       int                        `json:"abi"`
-		Tier      string                     `json:"tier"`
-		Note      string                     `json:"note"`
-		Threads   int                        `json:"threads"`
-		Formats   []string                   `json:"formats"`
-		Sums      []string                   `json:"sums"`
-		Scales    []string                   `json:"scales"`
-		Recipes   map[string]map[string]cast `json:"recipes"`
-		Schedules []string                   `json:"schedules"`
-	}{ABI: ABI, Tier: cpu.Best().String(), Note: withoutTiles(cpu.Detected()), Threads: Threads(), Schedules: pipeline.Names()}
-	about.Recipes = map[string]map[string]cast{}
-	for _, f := range mx.Formats() {
-		about.Formats = append(about.Formats, f.Name)
-	}
-	for _, s := range mx.Sums() {
-		about.Sums = append(about.Sums, s.String())
-	}
-	for _, m := range mx.ScaleModes() {
-		about.Scales = append(about.Scales, m.String())
-	}
-	for _, p := range moe.Precisions() {
-		about.Recipes[p.Name] = castsOf(p)
-	}
-	return json.Marshal(about)
-}
-
-// withoutTiles says that this CPU has AMX, but the system does not let this process use it.
-func withoutTiles(have cpu.Features) string {
-	missing := have.Missing(cpu.AMX)
+	note, missing := "", cpu.Detected().Missing(cpu.AMX)
 	if len(missing) == 1 && missing[0] == cpu.TileRegisters {
-		return fmt.Sprintf("Linux refuses the tile registers of AMX to this process: products use %s", cpu.Best())
+		note = fmt.Sprintf("Linux refuses the tile registers of AMX to this process: products use %s", cpu.Best())
 	}
-	return ""
+	recipes := map[string]map[string]cast{}
+	for _, p := range moe.Precisions() {
+		recipes[p.Name] = castsOf(p)
+	}
+	return json.Marshal(map[string]any{
+		"abi": 3, "tier": cpu.Best().String(), "note": note, "threads": runtime.GOMAXPROCS(0),
+		"formats": names(mx.Formats()), "sums": names(mx.Sums()), "scales": names(mx.ScaleModes()),
+		"recipes": recipes, "schedules": pipeline.Names(),
+	})
 }
 
 // cast is how a recipe quantizes an operand.
@@ -135,10 +111,10 @@ type cast struct {
 // linear layers have the same, unless only experts are quantized.
 func castsOf(p moe.Precision) map[string]cast {
 	all := map[string]cast{}
-	r := p.Experts
-	if r == nil {
+	if p.Experts == nil {
 		return all
 	}
+	r := *p.Experts
 	for name, c := range map[string]mx.Cast{
 		"forward.x": r.Forward.Left, "forward.w": r.Forward.Right, "dgrad.dy": r.Dgrad.Left,
 		"dgrad.w": r.Dgrad.Right, "wgrad.dy": r.Wgrad.Left, "wgrad.x": r.Wgrad.Right,

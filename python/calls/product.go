@@ -17,20 +17,21 @@ import (
 // With groups, which end at ends, it computes a[rows of g]·b[g] if b is [groups, K, N], and
 // a[columns of g]·b[rows of g] if out is [groups, M, N].
 func MatMul(out, a, b *Array, groups unsafe.Pointer, sum string, accumulate bool, threads int32) error {
-	s, err := mx.ParseSum(sum)
-	if err != nil {
+	p := product{a: a, b: b}
+	var err error
+	if p.sum, err = mx.ParseSum(sum); err != nil {
 		return err
 	}
-	if s.OfGPU() {
-		_, err = planOf(s, a.DType, b.DType)
-	} else if a.DType == FP32 && b.DType == FP32 && s == mx.SumExact {
+	if p.sum.OfGPU() {
+		p.plan, err = planOf(p.sum, a.DType, b.DType)
+	} else if a.DType == FP32 && b.DType == FP32 && p.sum == mx.SumExact {
 		err = fmt.Errorf("sum exact of FP32 operands: their products do not fit FP64: give BF16, FP16 or FP8")
 	}
 	if err != nil {
 		return err
 	}
 	return run(threads, elements(out, a, b), func(ex *tensor.Exec) error {
-		p := product{ex: ex, sum: s, a: a, b: b}
+		p.ex = ex
 		p.left, _ = a.operand(ex)
 		p.right, p.weights = b.operand(ex)
 		switch {
@@ -49,6 +50,7 @@ func MatMul(out, a, b *Array, groups unsafe.Pointer, sum string, accumulate bool
 type product struct {
 	ex          *tensor.Exec
 	sum         mx.Sum
+	plan        tensorcore.Plan // if sum is that of a GPU
 	a, b        *Array
 	left, right tensor.Matrix
 	weights     tensor.Tensor // b of groups, as it lies in memory
@@ -58,9 +60,8 @@ type product struct {
 func (p *product) multiply(c, a, b tensor.Matrix, accumulate bool) {
 	switch {
 	case p.sum.OfGPU():
-		plan, _ := planOf(p.sum, p.a.DType, p.b.DType)
-		left, right := tensor.CoreOperand{Matrix: a, Least: p.a.DType.least()}, tensor.CoreOperand{Matrix: b.T(), Least: p.b.DType.least()}
-		tensor.CoreMatMul(p.ex, c, left, right, tensor.CoreSum{Plan: plan, Continue: accumulate})
+		left, right := tensor.CoreOperand{Matrix: a, Least: types[p.a.DType].least}, tensor.CoreOperand{Matrix: b.T(), Least: types[p.b.DType].least}
+		tensor.CoreMatMul(p.ex, c, left, right, tensor.CoreSum{Plan: p.plan, Continue: accumulate})
 	case accumulate:
 		p.sum.MultiplyOn(p.ex, c, a, b)
 	default:
@@ -68,20 +69,28 @@ func (p *product) multiply(c, a, b tensor.Matrix, accumulate bool) {
 	}
 }
 
+// eachGroup calls f with the range of each group that is not empty.
+func eachGroup(ends []int32, f func(g, lo, hi int)) {
+	lo := 0
+	for g, end := range ends {
+		if hi := int(end); hi > lo {
+			f(g, lo, hi)
+			lo = hi
+		}
+	}
+}
+
 // groups computes out[rows of g] = a[rows of g]·b[g].
 func (p *product) groups(out *Array, ends []int32) {
 	switch c := out.matrix(); {
 	case p.sum.OfGPU():
-		for g, lo := 0, 0; g < len(ends); g++ {
-			hi, b := int(ends[g]), p.weights.Index(g).Mat()
+		eachGroup(ends, func(g, lo, hi int) {
+			b := p.weights.Index(g).Mat()
 			if p.b.Transposed != 0 {
 				b = b.T()
 			}
-			if hi > lo {
-				p.multiply(c.RowSlice(lo, hi), p.left.RowSlice(lo, hi), b, false)
-			}
-			lo = hi
-		}
+			p.multiply(c.RowSlice(lo, hi), p.left.RowSlice(lo, hi), b, false)
+		})
 	case p.b.Transposed != 0:
 		p.sum.MultiplyGroups(p.ex, c, p.left, p.weights, ends)
 	default:
@@ -97,21 +106,21 @@ func (p *product) gradients(out *Array, ends []int32) {
 		return
 	}
 	tensor.ZeroEmptyGroups(p.ex, dw, ends)
-	for g, lo := 0, 0; g < len(ends); g++ {
-		hi := int(ends[g])
-		if hi > lo {
-			p.multiply(dw.Index(g).Mat(), p.left.ColSlice(lo, hi), p.right.RowSlice(lo, hi), false)
-		}
-		lo = hi
-	}
+	eachGroup(ends, func(g, lo, hi int) {
+		p.multiply(dw.Index(g).Mat(), p.left.ColSlice(lo, hi), p.right.RowSlice(lo, hi), false)
+	})
 }
 
 // planOf returns how a GPU multiplies operands without block scales. FP16 is added as BF16 is.
 func planOf(s mx.Sum, a, b DType) (p tensorcore.Plan, err error) {
-	if eight := a.element() != nil && b.element() != nil; !eight && (a != b || a == FP32) {
+	if a.element() != nil && b.element() != nil {
+		left, right := mx.FP8Tensor, mx.FP8Tensor // with one scale, which is 1
+		left.Element, right.Element = a.element(), b.element()
+		return s.Plan(left, right)
+	} else if a != b || a == FP32 {
 		return p, fmt.Errorf("sum %v: a GPU multiplies BF16 by BF16, FP16 by FP16 and FP8 by FP8: convert the operands", s)
 	}
-	return s.Plan(a.format(), b.format())
+	return s.Plan(mx.Format{}, mx.Format{})
 }
 
 // MatMulQuantized computes out = a·b. Both operands have their blocks along the dimension that the
@@ -137,24 +146,22 @@ func MatMulQuantized(out *Array, a, b *Quantized, groups unsafe.Pointer, n int64
 		if err := s.Multiplies(x.Format, w.Format); err != nil {
 			return err
 		}
-		rows := func(t mx.Tensor) mx.Tensor { return directed(t, mx.AlongRows) }
-		cols := func(t mx.Tensor) mx.Tensor { return directed(t, mx.AlongCols) }
 		wgrad, forward, ends := a.Transposed != 0, b.Transposed != 0, ends(groups, n)
 		switch {
 		case wgrad && forward:
 			return fmt.Errorf("a product of two transposed matrices: quantize b along its first dimension instead")
 		case wgrad && n > 0:
-			s.GroupedWgrad(ex, out.tensor(), cols(x), cols(w), false)
+			s.GroupedWgrad(ex, out.tensor(), directed(x, mx.AlongCols), directed(w, mx.AlongCols), false)
 		case wgrad:
-			s.Wgrad(ex, out.matrix(), cols(x), cols(w), 0, false)
+			s.Wgrad(ex, out.matrix(), directed(x, mx.AlongCols), directed(w, mx.AlongCols), 0, false)
 		case forward && n > 0:
-			s.GroupedMatMul(ex, out.matrix(), rows(x), rows(w), ends)
+			s.GroupedMatMul(ex, out.matrix(), directed(x, mx.AlongRows), directed(w, mx.AlongRows), ends)
 		case forward:
-			s.MatMul(ex, out.matrix(), rows(x), rows(w))
+			s.MatMul(ex, out.matrix(), directed(x, mx.AlongRows), directed(w, mx.AlongRows))
 		case n > 0:
-			s.GroupedDgrad(ex, out.matrix(), rows(x), cols(w), ends)
+			s.GroupedDgrad(ex, out.matrix(), directed(x, mx.AlongRows), directed(w, mx.AlongCols), ends)
 		default:
-			s.Dgrad(ex, out.matrix(), rows(x), cols(w))
+			s.Dgrad(ex, out.matrix(), directed(x, mx.AlongRows), directed(w, mx.AlongCols))
 		}
 		return nil
 	})

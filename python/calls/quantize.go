@@ -1,10 +1,10 @@
 package calls
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"spmoe/mx"
@@ -12,30 +12,24 @@ import (
 	"spmoe/tensor/format"
 )
 
-// ParseFormat returns the format that Format.String names, such as "nvfp4+rht16".
-func ParseFormat(name string) (mx.Format, error) {
-	base, rest, _ := strings.Cut(name, "+")
+// parseFormat returns the format that Format.String names, such as "nvfp4+rht16".
+func parseFormat(name string) (mx.Format, error) {
+	base, rest, more := strings.Cut(name, "+")
 	f, err := mx.ParseFormat(base)
-	if err != nil || rest == "" {
-		return f, err
-	}
-	for part := range strings.SplitSeq(rest, "+") {
-		points, random := strings.CutPrefix(part, "rht")
-		plain := false
-		if !random {
-			points, plain = strings.CutPrefix(part, "h")
-		}
-		switch {
-		case part == "3/4":
+	for more && err == nil {
+		var part string
+		part, rest, more = strings.Cut(rest, "+")
+		if part == "3/4" {
 			f.Shrink = true
-		case random, plain:
-			f.NoSigns = plain
-			if f.Hadamard, err = strconv.Atoi(points); err != nil {
-				return f, fmt.Errorf("format %q: %q is not a transform: give one such as rht16 or h16", name, part)
+		} else if _, random := fmt.Sscanf(part, "rht%d", &f.Hadamard); random != nil {
+			f.NoSigns = true
+			if _, plain := fmt.Sscanf(part, "h%d", &f.Hadamard); plain != nil {
+				err = fmt.Errorf("format %q: %q is unknown: use 3/4, rht16 or h16", name, part)
 			}
-		default:
-			return f, fmt.Errorf("format %q: %q is unknown: use 3/4, rht16 or h16", name, part)
 		}
+	}
+	if err != nil {
+		return f, err
 	}
 	return f, f.Validate()
 }
@@ -77,24 +71,24 @@ func Dequantize(out *Array, q *Quantized, threads int32) error {
 // rounded to the nearest, and large ones saturate.
 func Cast(out, x *Array, threads int32) error {
 	return run(threads, elements(out), func(ex *tensor.Exec) error {
+		c := castArgs{out.matrix(), x.matrix(), cmp.Or(x.DType.element(), out.DType.element())}
 		if x.DType.element() != nil {
-			decode(ex, out.matrix(), x.matrix(), x.DType)
+			tensor.Parallel(ex, c.to.Rows, c.ops(), c, decodeRows)
 		} else {
-			c := castArgs{out.matrix(), x.matrix(), out.DType.element()}
-			tensor.Parallel(ex, c.to.Rows, castOps*c.to.Rows*c.to.Cols, c, encodeRows)
+			tensor.Parallel(ex, c.to.Rows, c.ops(), c, encodeRows)
 		}
 		return nil
 	})
 }
-
-// castOps is the cost of one element, in operations of a matrix product.
-const castOps = 64
 
 // castArgs holds the arguments of encodeRows and decodeRows.
 type castArgs struct {
 	to, from tensor.Matrix
 	element  *format.Element
 }
+
+// ops returns the cost of all elements, in operations of a matrix product.
+func (c castArgs) ops() int { return 64 * c.to.Rows * c.to.Cols }
 
 func encodeRows(ex *tensor.Exec, c castArgs, lo, hi int) {
 	row := ex.New(tensor.FP32, 1, c.from.Cols)
@@ -114,24 +108,15 @@ func encodeRows(ex *tensor.Exec, c castArgs, lo, hi int) {
 	}
 }
 
-// decode sets to to the values of codes without scales.
-func decode(ex *tensor.Exec, to, codes tensor.Matrix, d DType) {
-	tensor.Parallel(ex, codes.Rows, castOps*codes.Rows*codes.Cols, castArgs{to, codes, d.element()}, decodeRows)
-}
-
 // decodeRows decodes rows. BF16 holds all values of 8-bit elements.
 func decodeRows(ex *tensor.Exec, c castArgs, lo, hi int) {
 	values := c.element.Values()
-	var narrow [256]uint16
-	for i, v := range values {
-		narrow[i] = uint16(math.Float32bits(v) >> 16)
-	}
 	for r := lo; r < hi; r++ {
 		codes := rowOf[uint8](c.from, r)
 		if c.to.DType() == tensor.BF16 {
 			to := rowOf[uint16](c.to, r)
 			for i, code := range codes {
-				to[i] = narrow[code]
+				to[i] = uint16(math.Float32bits(values[code]) >> 16)
 			}
 			continue
 		}

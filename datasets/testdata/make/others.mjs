@@ -1,5 +1,5 @@
-// Writes the test files of datasets of other writers: DuckDB, Polars, arrow-rs (parquet-wasm),
-// Arrow JS and hyparquet-writer, all with the rows of rows.jsonl.
+// Writes the test files of datasets of other writers: DuckDB, Polars, arrow-rs (parquet-wasm) and
+// hyparquet-writer, all with the rows of rows.jsonl.
 //
 //	npm install @duckdb/node-api@1.5.6-r.1 nodejs-polars@0.26.1 parquet-wasm@0.8.0 apache-arrow@21.2.0 hyparquet-writer@0.17.0
 //	node others.mjs ..
@@ -38,12 +38,7 @@ for (const [name, options] of Object.entries({
 const frame = pl.DataFrame({ id: column("id"), tags: pl.Series("tags", column("tags"), pl.List(pl.Utf8)), text: pl.Series("text", column("text"), pl.Utf8) });
 frame.writeParquet(out("polars.parquet"));
 frame.writeParquet(join(process.argv[2], "struct/polars-brotli.parquet"), { compression: "brotli" });
-frame.writeIPC(out("polars.arrow"));
-frame.writeIPC(out("polars-zstd.arrow"), { compression: "zstd" });
-frame.writeIPC(out("polars-lz4.arrow"), { compression: "lz4" });
-if (frame.writeIPCStream) frame.writeIPCStream(out("polars.arrows"));
-const categories = frame.withColumns(pl.col("text").cast(pl.Categorical));
-categories.writeIPC(out("polars-categorical.arrow"));
+if (const categories = frame.withColumns(pl.col("text").cast(pl.Categorical));
 categories.writeParquet(out("polars-categorical.parquet"));
 
 const table = (kind) => new arrow.Table({
@@ -51,11 +46,6 @@ const table = (kind) => new arrow.Table({
 	tags: arrow.vectorFromArray(column("tags"), new arrow.List(new arrow.Field("item", new arrow.Utf8(), true))),
 	text: arrow.vectorFromArray(column("text"), kind),
 });
-for (const [name, kind] of Object.entries({ "arrowjs": new arrow.Utf8(), "arrowjs-dictionary": new arrow.Dictionary(new arrow.Utf8(), new arrow.Int16()) })) {
-	writeFileSync(out(name + ".arrow"), arrow.tableToIPC(table(kind), "file"));
-	writeFileSync(out(name + ".arrows"), arrow.tableToIPC(table(kind), "stream"));
-}
-
 for (const name of ["UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4_RAW"]) {
 	const properties = new wasm.WriterPropertiesBuilder().setCompression(wasm.Compression[name]).setMaxRowGroupSize(40).build();
 	writeFileSync(out(`wasm-${name.toLowerCase()}.parquet`), wasm.writeParquet(wasm.Table.fromIPCStream(arrow.tableToIPC(table(new arrow.Utf8()), "stream")), properties));
