@@ -1,7 +1,6 @@
 package moe
 
 import (
-	"cmp"
 	"slices"
 
 	"spmoe/tensor"
@@ -10,7 +9,7 @@ import (
 // attention is the first half of a block, between its norm and the residual sum. x, dy and the
 // results are [tokens, dim]. A pass has a state, which newState returns, for each attention layer.
 //
-// A new kind implements this interface and [attentionKind], and is chosen in Config.kind. It gets
+// A new kind implements this interface and [attentionKind], and is chosen in Config.layer. It gets
 // memory from phases only, so dry runs count it, and sums gradients of weights with linear and
 // rmsNorm only, so layouts have the same bits.
 type attention interface {
@@ -29,33 +28,19 @@ type attention interface {
 // attentionState is the state of an attention layer in a pass: a pointer to its own type.
 type attentionState any
 
-// attentionKind is what a configuration says about its attention.
+// attentionKind is what a configuration says about the attention of a layer.
 type attentionKind interface {
 	validate(must func(ok bool, format string, args ...any))
 	// linears lists the projections in the order of a pass: see LinearLayer.
 	linears(add func(name string, in, out int, expands bool))
-	// vectors returns the norms and biases of some layers.
-	vectors(layers int64) Module
+	// vectors returns the norms and biases.
+	vectors() Module
+	// shape returns the heads, their dimensions and the scale of the scores.
+	shape() tensor.AttentionShape
 	// rotary returns the table that rotates queries and keys, from one of interleaved pairs.
 	rotary(t *tensor.RotaryTable) *tensor.RotaryTable
 	// build adds the parameters of a layer to b. prefix begins their names.
 	build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention
-}
-
-// kind returns the kind of the model's attention.
-func (c Config) kind() attentionKind {
-	if c.KVHeads != 0 {
-		return groupedKind{c}
-	}
-	return latentKind{c}
-}
-
-// keyHeads returns the number of heads of keys and values.
-func (c Config) keyHeads() int { return cmp.Or(c.KVHeads, c.Heads) }
-
-// scoreShape returns the shape of attention, except for the batch.
-func (c Config) scoreShape(seq int, scale float32) tensor.AttentionShape {
-	return tensor.AttentionShape{Seq: seq, Heads: c.Heads, KVHeads: c.keyHeads(), KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: scale}
 }
 
 // scoreState is the state of attention between the projections, for one pass.
@@ -79,7 +64,7 @@ func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
 		return
 	}
 	p.decoding.each(func(e extension, lo, hi int) {
-		p.decoding.decoder.rope.From(e.cache.tokens).Rotate(p.ex, x.RowSlice(lo, hi), e.tokens)
+		p.decoding.decoder.ropes[p.layer].From(e.cache.tokens).Rotate(p.ex, x.RowSlice(lo, hi), e.tokens)
 	})
 }
 
@@ -95,22 +80,22 @@ func (p phase) rotateBack(table *tensor.RotaryTable, x tensor.Matrix) {
 // attend computes the attention of all heads. It raises top, unless it is nil, to the largest
 // scores of a training pass. The ranks that share a sequence compute some of the heads each: q, k
 // and v, and lse, are then those of this rank's heads.
-func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
+func (s *scoreState) attend(p phase, shape tensor.AttentionShape, top []float32) {
 	p.in(Scores)
 	if p.decoding != nil {
-		s.attendCached(p, c, scale)
+		s.attendCached(p, shape)
 		return
 	}
-	seq, tokens := p.batch.Seq, s.q.Dim(0)
-	s.shape = c.scoreShape(seq, scale)
-	s.shape.Batch, s.shape.First = tokens/seq, p.batch.First
+	tokens := s.q.Dim(0)
+	s.shape = shape
+	s.shape.Seq, s.shape.Batch, s.shape.First = p.batch.Seq, tokens/p.batch.Seq, p.batch.First
 	if p.cp != nil {
-		s.shape.Heads, s.shape.KVHeads, s.shape.First = c.Heads/p.cp.ranks, c.keyHeads()/p.cp.ranks, p.cp.whole.First
+		s.shape.Heads, s.shape.KVHeads, s.shape.First = shape.Heads/p.cp.ranks, shape.KVHeads/p.cp.ranks, p.cp.whole.First
 		if top != nil {
 			top = top[p.cp.rank*s.shape.Heads:][:s.shape.Heads]
 		}
 	}
-	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*c.ValueDim)}
+	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*shape.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, tokens*s.shape.Heads)
 	s.score(p, top)
 	if p.cp != nil {

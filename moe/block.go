@@ -3,70 +3,65 @@ package moe
 import (
 	"fmt"
 
-	"spmoe/collective"
-	"spmoe/collective/ep"
 	"spmoe/tensor"
 )
 
 // block is one transformer layer: x + attention(norm(x)), then the same with the feed-forward part.
 type block struct {
 	layer     int
-	times     int // layers that it stands for in a dry run, or 1
+	times     int   // layers that it stands for in a dry run, or 1
+	join      *join // before the block, if it predicts further ahead; nil: its input is the residual stream
 	attnNorm  *rmsNorm
 	attention attention
 	ffnNorm   *rmsNorm
 	ffn       feedForward
-	router    *router // nil in a dense layer
 }
 
 // blockState is the state of a block in a pass.
 type blockState struct {
-	x         tensor.Tensor // its input
+	join      joinState
+	x         tensor.Tensor // its input: [tokens, dim]
 	attnNorm  normState
 	attention attentionState
 	ffnNorm   normState
 	feed      feedState
 }
 
-// rankContext is what the Mixture-of-Experts layers of a model share on this rank: the communicator
-// of the exchange, and the exchange.
-type rankContext struct {
-	comm     *collective.Comm
-	exchange ep.Exchange
+// residualKind is what a configuration says about the input of a layer.
+type residualKind interface {
+	// linears calls add with the matrices before the block. vectors returns the elements of norms.
+	linears(add func(LinearLayer))
+	vectors() int
+	// build adds the parameters of what is before the block. prefix begins their names.
+	build(b *builder, prefix string) *join
 }
 
+// streamKind is the output of the layer before it.
+type streamKind struct{}
+
+func (streamKind) linears(func(LinearLayer))    {}
+func (streamKind) vectors() int                 { return 0 }
+func (streamKind) build(*builder, string) *join { return nil }
+
 func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.RotaryTable) *block {
-	prefix := fmt.Sprintf("model.layers.%d.", layer)
-	l := &block{
+	b.layer = layer
+	prefix, kinds := fmt.Sprintf("model.layers.%d.", layer), cfg.layer(layer)
+	return &block{
 		layer: layer, times: b.timesOf(layer),
+		join:      kinds.residual.build(b, prefix),
 		attnNorm:  newNorm(b, prefix+"input_layernorm", cfg.Dim, cfg.NormEps),
-		attention: cfg.kind().build(b, prefix+"self_attn.", layer, rope),
+		attention: kinds.attention.build(b, prefix+"self_attn.", layer, kinds.attention.rotary(rope)),
 		ffnNorm:   newNorm(b, prefix+"post_attention_layernorm", cfg.Dim, cfg.NormEps),
+		ffn:       kinds.feed.build(b, prefix+"mlp.", layer, at),
 	}
-	prefix += "mlp."
-	if cfg.IsDense(layer) {
-		l.ffn = newDenseFFN(b, cfg, prefix, layer, cfg.DenseInter)
-		return l
-	}
-	perRank := cfg.Experts / at.comm.Size()
-	l.router = newRouter(b, cfg, prefix, layer)
-	m := &moeLayer{
-		router: l.router, exchange: at.exchange,
-		routed: newExperts(b, cfg, prefix, layer, at.comm.Rank()*perRank, perRank),
-	}
-	if b.precision.draws() {
-		m.passRows = &passRows{}
-	}
-	if cfg.SharedExperts > 0 {
-		m.shared = newDenseFFN(b, cfg, prefix+"shared_experts.", layer, cfg.SharedExperts*cfg.ExpertInter)
-	}
-	l.ffn = m
-	return l
 }
 
 // forward returns the block's output for x: [tokens, dim].
 func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer
+	if l.join != nil {
+		x = l.join.forward(p, x, &s.join)
+	}
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	s.x = x
 	p.in(Projections)
@@ -135,5 +130,9 @@ func (l *block) backwardWeight(p phase, s *blockState) error {
 	l.ffnNorm.backwardWeight(p, &s.ffnNorm)
 	l.attention.backwardWeight(p, s.attention)
 	l.attnNorm.backwardWeight(p, &s.attnNorm)
-	return p.model.computeShared(p)
+	if err := p.model.computeShared(p); err != nil || l.join == nil {
+		return err
+	}
+	p.ex.Release(mark)
+	return l.join.backwardWeight(p, &s.join)
 }

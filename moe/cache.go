@@ -2,8 +2,7 @@ package moe
 
 import "spmoe/tensor"
 
-// Cache holds what attention needs of the earlier tokens of a sequence. The MTP module caches
-// nothing.
+// Cache holds what attention needs of the earlier tokens of a sequence.
 type Cache struct {
 	layers   []layerCache // by layer, those on this rank
 	capacity int
@@ -20,10 +19,13 @@ type layerCache struct {
 func (d *Decoder) NewCache(capacity int) *Cache {
 	c := &Cache{layers: make([]layerCache, d.stages[0].Config.Layers), capacity: capacity}
 	for _, m := range d.stages {
-		cfg, dtype := m.Config, m.precision.DType
-		for _, b := range m.blocks {
-			heads := cfg.keyHeads()
-			c.layers[b.layer] = layerCache{keys: tensor.New(dtype, heads, capacity, cfg.KeyDim()), values: tensor.New(dtype, heads, capacity, cfg.ValueDim)}
+		dtype := m.precision.DType
+		for _, b := range m.mainBlocks() {
+			shape := m.Config.layer(b.layer).attention.shape()
+			c.layers[b.layer] = layerCache{
+				keys:   tensor.New(dtype, shape.KVHeads, capacity, shape.KeyDim),
+				values: tensor.New(dtype, shape.KVHeads, capacity, shape.ValueDim),
+			}
 		}
 	}
 	return c
@@ -40,13 +42,13 @@ func (c *Cache) Reset() { c.tokens = 0 }
 
 // attendCached appends the keys and values of the pass's tokens to the caches, and computes
 // attention over all that these hold then, with the kernel and the blocks of training.
-func (s *scoreState) attendCached(p phase, c Config, scale float32) {
-	s.o = activation{Tensor: p.saved.New(s.q.DType(), s.q.Dim(0), c.Heads*c.ValueDim)}
-	s.lse = p.saved.New(tensor.FP32, s.q.Dim(0)*c.Heads)
-	job, work := cachedJob{scoreState: s, phase: p, cfg: c, scale: scale}, 0
+func (s *scoreState) attendCached(p phase, shape tensor.AttentionShape) {
+	s.o = activation{Tensor: p.saved.New(s.q.DType(), s.q.Dim(0), shape.Heads*shape.ValueDim)}
+	s.lse = p.saved.New(tensor.FP32, s.q.Dim(0)*shape.Heads)
+	job, work := cachedJob{scoreState: s, phase: p, shape: shape}, 0
 	p.decoding.each(func(e extension, lo, _ int) {
 		job.first = append(job.first, lo)
-		work += 2 * e.tokens * (e.cache.tokens + e.tokens) * c.Heads * (c.KeyDim() + c.ValueDim)
+		work += 2 * e.tokens * (e.cache.tokens + e.tokens) * shape.Heads * (shape.KeyDim + shape.ValueDim)
 	})
 	if n := len(job.first); n > 1 { // threads take whole sequences
 		tensor.Parallel(p.ex, n, work, job, attendSequences)
@@ -59,25 +61,23 @@ func (s *scoreState) attendCached(p phase, c Config, scale float32) {
 type cachedJob struct {
 	*scoreState
 	phase phase
-	cfg   Config
-	scale float32
+	shape tensor.AttentionShape
 	first []int // row of each sequence
 }
 
 // attendSequences appends to the caches of sequences [from, to) and computes their attention.
 func attendSequences(ex *tensor.Exec, j cachedJob, from, to int) {
-	c, heads := j.cfg, j.cfg.keyHeads()
 	for i := from; i < to; i++ {
 		e := j.phase.decoding.sequences[i]
 		lo, hi, begin, end := j.first[i], j.first[i]+e.tokens, e.cache.tokens, e.cache.tokens+e.tokens
 		l := e.cache.layers[j.phase.layer]
-		for h := range heads {
+		for h := range j.shape.KVHeads {
 			appendHead(ex, l.keys.Index(h).Slice(begin, end), j.k.Slice(lo, hi), h)
 			appendHead(ex, l.values.Index(h).Slice(begin, end), j.v.Slice(lo, hi), h)
 		}
-		shape := c.scoreShape(end, j.scale)
-		shape.Batch, shape.Queries, shape.Room = 1, e.tokens, e.cache.capacity
-		tensor.CausalAttention(ex, j.o.Slice(lo, hi).Mat(), j.lse.F32()[lo*c.Heads:hi*c.Heads], j.q.Slice(lo, hi).Mat(), l.keys.Mat(), l.values.Mat(), shape)
+		shape := j.shape
+		shape.Seq, shape.Batch, shape.Queries, shape.Room = end, 1, e.tokens, e.cache.capacity
+		tensor.CausalAttention(ex, j.o.Slice(lo, hi).Mat(), j.lse.F32()[lo*shape.Heads:hi*shape.Heads], j.q.Slice(lo, hi).Mat(), l.keys.Mat(), l.values.Mat(), shape)
 	}
 }
 

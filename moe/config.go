@@ -75,9 +75,8 @@ func (c Config) KeyDim() int { return c.NopeDim + c.RopeDim }
 // IsDense reports whether layer i has a dense FFN.
 func (c Config) IsDense(i int) bool { return i < c.DenseLayers }
 
-// MoELayers returns the number of layers with routed experts, including the layer of the MTP
-// module.
-func (c Config) MoELayers() int { return c.Layers - c.DenseLayers + c.MTPLayers }
+// MoELayers returns the number of layers with routed experts.
+func (c Config) MoELayers() int { return c.AllLayers() - c.DenseLayers }
 
 // maxInter is the maximum width of a feed-forward network. The limits on sizes are far above any
 // real model. They keep the parameter count below 2^61, within an int64.
@@ -97,7 +96,7 @@ func (c Config) Validate() error {
 	} {
 		f.validate(must)
 	}
-	c.kind().validate(must)
+	c.layer(0).attention.validate(must)
 	must(c.RopeDim%2 == 0, "model.rope_dim is %d: it must be even (rotary pairs)", c.RopeDim)
 	must(c.DenseLayers >= 0 && c.DenseLayers <= c.Layers, "model.dense_layers is %d: give 0 to %d (model.layers)", c.DenseLayers, c.Layers)
 	must(c.DenseLayers == 0 || c.DenseInter > 0 && c.DenseInter <= maxInter, "model.dense_inter is %d: give 1 to %d", c.DenseInter, maxInter)

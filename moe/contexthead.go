@@ -183,7 +183,7 @@ func (o *output) sumRows(p phase, all []prediction, losses []float64) {
 				sum += loss
 			}
 			a, _ := rowAt(all, seq, at)
-			*p.sequences[0].of(a.mtp) += sum
+			*p.sequences[0].of(a.ahead) += sum
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (p Precision) CheckContext(c Config, l mesh.Layout, seq int) error {
 	if unit := n * p.contextUnit(); seq%unit != 0 {
 		return fmt.Errorf("seq is %d: the %d ranks that share a sequence (%s) take whole blocks of %d tokens each: give a multiple of %d", seq, n, l.SharersName(), p.contextUnit(), unit)
 	}
-	if heads := c.keyHeads(); heads%n != 0 {
+	if heads := c.layer(0).attention.shape().KVHeads; heads%n != 0 {
 		name := "model.heads"
 		if c.KVHeads != 0 {
 			name = "model.kv_heads"

@@ -5,12 +5,13 @@ package moe
 
 import (
 	"spmoe/mx"
+	"spmoe/tensor"
 )
 
 // Part names a part of a model: all layers of one kind.
 type Part string
 
-// The parts of a model. Only the MTP module has Joint.
+// The parts of a model. Only layers that predict further ahead have Joint.
 const (
 	Embedding   Part = "embedding"
 	Norms       Part = "norms" // and biases
@@ -20,7 +21,7 @@ const (
 	Router      Part = "router"
 	Routed      Part = "routed experts"
 	Shared      Part = "shared experts"
-	Joint       Part = "joint projection" // of a hidden state and an embedding, before the MTP module's block
+	Joint       Part = "joint projection" // of a hidden state and an embedding, before a layer that predicts further ahead
 	Head        Part = "output head"
 )
 
@@ -51,7 +52,7 @@ func (p Part) Class() Class {
 // Module holds the parameters of a part of a model and its costs per token.
 type Module struct {
 	Part  Part
-	MTP   bool // belongs to the MTP module, which [Counts.Active] and [Config.FLOPsPerToken] leave out
+	Ahead bool // of layers that predict further ahead, which [Counts.Active] and [Config.FLOPsPerToken] leave out
 	Class Class
 
 	Params int64 // of the whole model
@@ -62,11 +63,9 @@ type Module struct {
 
 	FLOPs FLOPs
 
-	layers layerRange // that have the part
+	layers []int // that have the part, of a model with of layers
+	of     int
 }
-
-// layerRange is layers [first, end) of a model with of layers. The MTP module is layer number of.
-type layerRange struct{ first, end, of int }
 
 // FLOPs are the operations per token, as TorchTitan counts them: 2 for each of the three products
 // of a weight that the token uses, norms like matrices, and attention as if it were not causal.
@@ -84,79 +83,84 @@ func (f FLOPs) Plus(o FLOPs) FLOPs {
 	return FLOPs{f.Forward + o.Forward, f.Dgrad + o.Dgrad, f.Wgrad + o.Wgrad}
 }
 
+// partOrder lists the parts in the order of a pass.
+var partOrder = []Part{Embedding, Joint, Norms, Projections, Scores, Dense, Router, Routed, Shared, Head}
+
 // Modules returns the parts of the model in the order of a pass, for sequences of seq tokens,
-// followed by the parts of the MTP module if there is one. Each part occurs once, with zeros if the
-// model does not have it.
-func (c Config) Modules(seq int) []Module {
-	linears := c.Linears()
-	all := append([]Module{c.embedding()}, c.blocks(linears, false, int64(c.Layers), seq)...)
-	all[1] = all[1].plus(norm(1, c.Dim)) // before the head
-	all = append(all, products(linears, Head, false))
-	for i := range all {
-		all[i].layers = c.layersOf(all[i].Part)
+// followed by those of layers that predict further ahead, if there are some. Each part occurs once,
+// with zeros if the model does not have it.
+func (c Config) Modules(seq int) (all []Module) {
+	index := map[PartKey]int{}
+	for _, ahead := range []bool{false, true}[:1+min(c.MTPLayers, 1)] {
+		for _, part := range partOrder {
+			if part != Joint || ahead {
+				index[PartKey{part, ahead}] = len(all)
+				all = append(all, Module{Part: part, Ahead: ahead, Class: part.Class(), of: c.Layers})
+			}
+		}
 	}
-	if c.MTPLayers > 0 {
-		all = append(all, c.mtpModules(linears, seq)...)
+	for i := range c.AllLayers() {
+		ahead := i >= c.Layers
+		for _, m := range c.modulesOf(i, seq) {
+			sum := &all[index[PartKey{m.Part, ahead}]]
+			*sum = sum.plus(m)
+			sum.layers = append(sum.layers, i)
+		}
 	}
-	return all
-}
-
-// mtpModules returns the parts of the MTP module.
-func (c Config) mtpModules(linears []LinearLayer, seq int) []Module {
-	lookUp := c.embedding() // it looks up the model's own embedding
-	lookUp.Params, lookUp.Active = 0, 0
-	all := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, int64(c.MTPLayers), seq)...)
-	all[2] = all[2].plus(norm(2*int64(c.MTPLayers)+1, c.Dim))
-	all = append(all, products(linears, Head, true))
-	for i := range all {
-		all[i].MTP, all[i].layers = true, layerRange{c.Layers, c.Layers + 1, c.Layers}
+	for key, at := range index {
+		all[at] = all[at].plus(c.outside(key))
 	}
 	return all
 }
 
-// layersOf returns the layers that have a part.
-func (c Config) layersOf(part Part) layerRange {
-	switch part {
-	case Dense:
-		return layerRange{0, c.DenseLayers, c.Layers}
-	case Router, Routed, Shared:
-		return layerRange{c.DenseLayers, c.Layers, c.Layers}
+// modulesOf returns the parts of one layer. Norms include biases.
+func (c Config) modulesOf(layer, seq int) []Module {
+	k := c.layer(layer)
+	all := []Module{
+		norm(2 * c.Dim).plus(k.attention.vectors()).plus(norm(k.residual.vectors())),
+		scores(k.attention.shape(), seq),
 	}
-	return layerRange{0, c.Layers, c.Layers}
+	k.linears(func(l LinearLayer) {
+		m := l.module()
+		if last := &all[len(all)-1]; last.Part == m.Part {
+			*last = last.plus(m)
+		} else {
+			all = append(all, m)
+		}
+	})
+	return all
 }
 
-// blocks returns the parts of some transformer layers: norms first.
-func (c Config) blocks(linears []LinearLayer, mtp bool, layers int64, seq int) []Module {
-	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(c.kind().vectors(layers))
-	all := []Module{norms, products(linears, Projections, mtp), c.scores(layers, seq)}
-	for _, part := range []Part{Dense, Router, Routed, Shared} {
-		all = append(all, products(linears, part, mtp))
+// outside returns what a model has of a part outside of layers: the look-up of embeddings, the norm
+// before the head, and the head.
+func (c Config) outside(key PartKey) (m Module) {
+	switch key.Part {
+	case Embedding:
+		m = c.embedding()
+	case Norms:
+		return norm(c.Dim)
+	case Head:
+		return c.head(key.Ahead).module()
 	}
-	return all
+	if key.Ahead { // it looks up the model's own embedding
+		m.Params, m.Active = 0, 0
+	}
+	return m
 }
 
 // perExpert returns the parameters of one routed expert.
 func (c Config) perExpert() int64 { return 3 * int64(c.Dim) * int64(c.ExpertInter) }
 
-// products returns the part of a model, or of its MTP module, that consists of some linear layers.
-// A part without layers has only its name and class.
-func products(all []LinearLayer, part Part, mtp bool) Module {
-	m := Module{Part: part, Class: part.Class()}
-	for _, l := range all {
-		if l.Part == part && l.MTP == mtp {
-			met := int64(l.Layers) * int64(l.Met)
-			m.Params += int64(l.Layers) * int64(l.Held) * l.Params()
-			m.Active += met * l.Params()
-			m.Inputs += met * int64(l.In)
-			m.Outputs += met * int64(l.Out)
-		}
-	}
+// module returns the part of a layer that consists of a matrix.
+func (l LinearLayer) module() Module {
+	m := Module{Part: l.Part, Class: l.Part.Class(), Params: int64(l.Held) * l.Params(), Active: int64(l.Met) * l.Params()}
+	m.Inputs, m.Outputs = int64(l.Met*l.In), int64(l.Met*l.Out)
 	return m.multiplied()
 }
 
-// norm returns times RMSNorms of n elements.
-func norm(times int64, n int) Module {
-	elements := times * int64(n)
+// norm returns an RMSNorm, or a bias, of n elements.
+func norm(n int) Module {
+	elements := int64(n)
 	return Module{Part: Norms, Class: Norms.Class(), Params: elements, Active: elements, Inputs: elements, Outputs: elements}.multiplied()
 }
 
@@ -182,11 +186,11 @@ func (c Config) embedding() Module {
 
 // scores is attention between the projections. It has 2·heads·(key + value dimension)·seq FLOPs per
 // layer, and twice that in the backward pass for the queries, keys and values. It has no weights.
-func (c Config) scores(layers int64, seq int) Module {
-	forward := 2 * float64(layers*int64(c.Heads*(c.KeyDim()+c.ValueDim))*int64(seq))
+func scores(s tensor.AttentionShape, seq int) Module {
+	forward := 2 * float64(s.Heads*(s.KeyDim+s.ValueDim)) * float64(seq)
 	return Module{
 		Part: Scores, Class: Scores.Class(),
-		Inputs: layers * int64(c.Heads*c.KeyDim()+c.keyHeads()*(c.KeyDim()+c.ValueDim)), Outputs: layers * int64(c.Heads*c.ValueDim),
+		Inputs: int64(s.Heads*s.KeyDim + s.KVHeads*(s.KeyDim+s.ValueDim)), Outputs: int64(s.Heads * s.ValueDim),
 		FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward},
 	}
 }
@@ -238,24 +242,13 @@ func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 // recipes lists the recipe of each of the module's layers; nil: it is not quantized. A module
 // outside of layers has that of its class.
 func (m Module) recipes(p Precision) (all []*Recipe) {
-	for l := m.layers.first; l < m.layers.end; l++ {
-		all = append(all, p.of(m.Part, l, m.layers.of))
+	for _, layer := range m.layers {
+		all = append(all, p.of(m.Part, layer, m.of))
 	}
 	if all == nil {
 		all = []*Recipe{p.Of(m.Class)}
 	}
 	return all
-}
-
-// QuantizedShare returns the fraction of the module's layers that are quantized.
-func (m Module) QuantizedShare(p Precision) float64 {
-	quantized, all := 0, m.recipes(p)
-	for _, r := range all {
-		if r != nil {
-			quantized++
-		}
-	}
-	return float64(quantized) / float64(len(all))
 }
 
 // operandBytes returns the bytes per element of an operand, averaged over the module's layers.
@@ -280,7 +273,11 @@ func (m Module) OnRank(ranks int) int64 {
 }
 
 // KVCache returns the elements per token of a cache for generation: keys and values of all their
-// heads. The MTP module is not part of generation.
-func (c Config) KVCache() int64 {
-	return int64(c.Layers * c.keyHeads() * (c.KeyDim() + c.ValueDim))
+// heads, of layers that predict the next token.
+func (c Config) KVCache() (n int64) {
+	for i := range c.Layers {
+		shape := c.layer(i).attention.shape()
+		n += int64(shape.KVHeads * (shape.KeyDim + shape.ValueDim))
+	}
+	return n
 }

@@ -16,8 +16,8 @@ import (
 type Decoder struct {
 	stages []*Model // of this rank, in the order of the model
 	relay  Relay
-	rope   *tensor.RotaryTable
-	logits tensor.Tensor // [sequences, vocab] FP32, of the last call
+	ropes  []*tensor.RotaryTable // of each layer
+	logits tensor.Tensor         // [sequences, vocab] FP32, of the last call
 	loss   tensor.CrossEntropy
 
 	// Routes is optional: it records or replaces the choices of experts of each call's tokens, one
@@ -50,9 +50,12 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 	if context < 1 || context > c.MaxPositions {
 		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, c.MaxPositions)
 	}
-	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context)}
+	d, rope := &Decoder{stages: stages, relay: relay}, c.rotaryTable(context)
+	for i := range c.Layers {
+		d.ropes = append(d.ropes, c.layer(i).attention.rotary(rope))
+	}
 	for _, m := range stages {
-		for i := range m.blocks {
+		for i := range m.mainBlocks() {
 			if err := m.sharded.gather(ex, m.blockUnit(i)); err != nil {
 				return nil, err
 			}
@@ -62,7 +65,7 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 }
 
 // Context returns the maximum number of tokens per sequence.
-func (d *Decoder) Context() int { return d.rope.Len() }
+func (d *Decoder) Context() int { return d.ropes[0].Len() }
 
 // Experts returns the number of experts that a token chooses in all layers together.
 func (d *Decoder) Experts() int {
@@ -176,7 +179,7 @@ func (d *Decoder) score(p phase, m *Model, h tensor.Tensor) (tensor.Tensor, erro
 	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
 		return logits, err
 	}
-	m.output.sum.Multiply(ex, logits.Mat(), m.norm.forward(p, p.scratch, last.Mat(), &p.norm).Mat(), m.output.weight.W.Mat().T())
+	m.output.sum.Multiply(ex, logits.Mat(), m.norms[0].forward(p, p.scratch, last.Mat(), &p.norm).Mat(), m.output.weight.W.Mat().T())
 	return logits, nil
 }
 

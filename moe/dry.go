@@ -116,12 +116,12 @@ func NewDryRun(on Mesh, cfg Config, p Precision, seq int, options ep.Options, st
 // They have the same parts, in the same formats.
 func (c Config) kinds(p Precision, s Stage) map[int]int {
 	type kind struct {
-		dense   bool
+		layerKinds
 		recipes [4]Recipe
 	}
 	first, times := map[kind]int{}, map[int]int{}
 	for i := s.First; i < s.End; i++ {
-		k := kind{dense: c.IsDense(i)}
+		k := kind{layerKinds: c.layer(i)}
 		for n, part := range [...]Part{Projections, Dense, Shared, Routed} {
 			if r := p.of(part, i, c.Layers); r != nil {
 				k.recipes[n] = *r
@@ -137,7 +137,7 @@ func (c Config) kinds(p Precision, s Stage) map[int]int {
 
 // timesOf returns how many layers the one with this number stands for; 0: it is not built.
 func (b *builder) timesOf(layer int) int {
-	if n, ok := b.times[layer]; ok || b.times == nil || layer == b.layers {
+	if n, ok := b.times[layer]; ok || b.times == nil {
 		return max(n, 1)
 	}
 	return 0
@@ -179,10 +179,10 @@ func (d *DryRun) Step(passes []int, seq int, split bool) error {
 	return nil
 }
 
-// PartKey names a part of the model or of its MTP module.
+// PartKey names a part of the model, or of its layers that predict further ahead.
 type PartKey struct {
-	Part Part
-	MTP  bool
+	Part  Part
+	Ahead bool
 }
 
 // PassMemory holds the bytes that passes of one rank need at once. Experts are assumed to receive
@@ -219,18 +219,18 @@ func (m PassMemory) Most(o PassMemory) PassMemory {
 
 // label returns the name under which arenas count a part.
 func (k PartKey) label() string {
-	if k.MTP {
-		return mtpLabel + string(k.Part)
+	if k.Ahead {
+		return aheadLabel + string(k.Part)
 	}
 	return string(k.Part)
 }
 
-const mtpLabel = "MTP "
+const aheadLabel = "ahead: "
 
 // parseLabel is the inverse of label.
 func parseLabel(s string) PartKey {
-	part, mtp := strings.CutPrefix(s, mtpLabel)
-	return PartKey{Part(part), mtp}
+	part, ahead := strings.CutPrefix(s, aheadLabel)
+	return PartKey{Part(part), ahead}
 }
 
 // PassMemory returns what the passes so far have held at once.
@@ -244,30 +244,10 @@ func (d *DryRun) PassMemory(seq int) PassMemory {
 	}
 	_, peak := d.Ex.Labels()
 	m.Peak = parseLabel(peak)
-	shape := tensor.AttentionShape{Seq: seq, KeyDim: d.Config.KeyDim(), ValueDim: d.Config.ValueDim}
+	shape := d.Config.layer(0).attention.shape()
+	shape.Seq = seq
 	m.Helping = float64(tensor.HelpingScratch(shape, d.precision.DType))
 	return m
-}
-
-// Part returns the part of the model that a parameter belongs to.
-func (c Config) Part(p *Param) PartKey {
-	layer, name, inLayer := layerOf(p.Name)
-	k := PartKey{MTP: inLayer && layer == c.Layers}
-	switch {
-	case p.Class == Expert:
-		k.Part = Routed
-	case p.Class == Linear:
-		k.Part = identify(p, false).part()
-	case name == "lm_head.weight":
-		k.Part = Head
-	case strings.HasPrefix(name, "mlp.gate."):
-		k.Part = Router
-	case p.Class == Plain:
-		k.Part = Embedding
-	default:
-		k.Part = Norms
-	}
-	return k
 }
 
 // Held yields the bytes of weights, with their quantized forms, and of gradients that a rank holds
@@ -275,11 +255,11 @@ func (c Config) Part(p *Param) PartKey {
 // share, it has an equal share.
 func (m *Model) Held(yield func(part PartKey, weights, gradients float64)) {
 	for _, g := range m.Groups {
-		g.held(m.Config, yield)
+		g.held(m.Config.Layers, yield)
 	}
 }
 
-func (g *Group) held(c Config, yield func(part PartKey, weights, gradients float64)) {
+func (g *Group) held(layers int, yield func(part PartKey, weights, gradients float64)) {
 	sharers, share := 1.0, 1.0
 	if g.host != nil {
 		sharers = float64(g.host.comm.Size())
@@ -291,7 +271,7 @@ func (g *Group) held(c Config, yield func(part PartKey, weights, gradients float
 	whole := float64(g.Len()) / float64(max(g.ParamLen(), 1)) // of a sharded group, a part
 	for _, p := range g.Params {
 		n := float64(p.Len()) * whole / share
-		yield(c.Part(p), size*n, 4*n)
+		yield(p.Part, size*n, 4*n)
 	}
 	if s := g.sharded; s != nil {
 		quantized := 0
@@ -301,14 +281,14 @@ func (g *Group) held(c Config, yield func(part PartKey, weights, gradients float
 		yield(PartKey{}, (size*float64(s.work.Len())+float64(quantized))/sharers, 4*float64(s.grad.Len())/sharers)
 	} else {
 		for _, l := range g.quantized {
-			yield(PartKey{l.part, l.mx.identity.layer == c.Layers}, float64(formBytes([]*linear{l}))/share, 0)
+			yield(PartKey{l.part, l.mx.identity.layer >= layers}, float64(formBytes([]*linear{l}))/share, 0)
 		}
 	}
-	g.heldPasses(c, share, yield)
+	g.heldPasses(share, yield)
 }
 
 // heldPasses yields the bytes of sums over passes that are not in Grad.
-func (g *Group) heldPasses(c Config, share float64, yield func(part PartKey, weights, gradients float64)) {
+func (g *Group) heldPasses(share float64, yield func(part PartKey, weights, gradients float64)) {
 	at, copies := 0, map[int]int{} // of each parameter
 	for _, w := range g.weights {
 		copies[w.at] = len(w.passes.copies())
@@ -319,7 +299,7 @@ func (g *Group) heldPasses(c Config, share float64, yield func(part PartKey, wei
 			last = n
 		}
 		if at += p.Len(); last > 0 {
-			yield(c.Part(p), 0, 4*float64(last*p.Len())/share)
+			yield(p.Part, 0, 4*float64(last*p.Len())/share)
 		}
 	}
 	sum := 0
@@ -335,7 +315,7 @@ func (g *Group) heldPasses(c Config, share float64, yield func(part PartKey, wei
 		count(&g.sharded.units[i].passes)
 	}
 	if sum > 0 {
-		yield(c.Part(g.Params[0]), 0, float64(sum))
+		yield(g.Params[0].Part, 0, float64(sum))
 	}
 }
 

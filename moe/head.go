@@ -6,7 +6,7 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// output is the projection onto the vocabulary, from which the model and its MTP module predict.
+// output is the projection onto the vocabulary, from which all predictions are made.
 // For each row h of the hidden states, with the weight W and the following token target:
 //
 //	x      = norm(h)
@@ -38,7 +38,7 @@ type prediction struct {
 	h, dh   tensor.Tensor // [tokens, dim]: before the norm, and its gradient, which training sets
 	targets []int32       // negative: none
 	scale   float32       // of the gradient of one token's cross-entropy
-	mtp     bool          // whether the loss is the MTP module's
+	ahead   bool          // of tokens after the next one
 
 	state normState
 	x, dx tensor.Tensor // after the norm
@@ -222,7 +222,7 @@ func (o *output) losses(p phase, c *outputChunk) {
 	if p.ex.Dry() {
 		return
 	}
-	if probs := p.batch.LogProbs; probs != nil && !c.mtp {
+	if probs := p.batch.LogProbs; probs != nil && !c.ahead {
 		for r := range c.count() {
 			probs[c.token+r] = -o.loss.Loss(r, r+1)
 		}
@@ -238,8 +238,8 @@ func (o *output) losses(p phase, c *outputChunk) {
 		t := c.token + r
 		n = min(seq-t%seq, c.count()-r)
 		sequence := &p.sequences[t/seq]
-		*sequence.of(c.mtp) += o.loss.Loss(r, r+n)
-		if !c.mtp {
+		*sequence.of(c.ahead) += o.loss.Loss(r, r+n)
+		if !c.ahead {
 			sequence.best += o.loss.Best(r, r+n)
 		}
 	}

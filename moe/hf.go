@@ -124,7 +124,7 @@ func (c Config) hfCommon(architecture string) hfCommon {
 		TopK: c.TopK, ExpertInter: c.ExpertInter, NormTopK: c.NormTopK,
 		NormEps: decimal(c.NormEps), MaxPositions: c.MaxPositions, RopeTheta: &theta,
 	}
-	kv := c.keyHeads()
+	kv := cmp.Or(c.KVHeads, c.Heads)
 	h.KVHeads = &kv
 	if y := c.YaRN; y.Enabled() {
 		h.RopeScaling = &ropeParameters{

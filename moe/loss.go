@@ -7,10 +7,11 @@ import "math"
 // terms are rounded to multiples of a power of two.
 type Loss struct {
 	// cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
-	Sum       float64
-	Tokens    int
-	MTP       float64 // the same for the MTP module, before its weight
-	MTPTokens int
+	Sum    float64
+	Tokens int
+	// the same for predictions further ahead, before their weight: see Config.MTPLayers
+	Ahead       float64
+	AheadTokens int
 	// this rank's part of the balance loss, with its weight and mean applied; each sequence's in a
 	// layer is rounded to 2^-48, so that sums are exact up to 2^5
 	Balance float64
@@ -20,31 +21,31 @@ type Loss struct {
 
 // sequenceLoss holds the parts of Loss that are sums over the tokens of one sequence.
 type sequenceLoss struct {
-	main, mtp, balance float64
+	main, ahead, balance float64
 
-	best int // targets that the model, without its MTP module, finds most likely
+	best int // next tokens that the model finds most likely
 }
 
 // Add adds the losses of other tokens, or of other layers.
 func (l *Loss) Add(o Loss) {
-	l.Sum, l.Tokens, l.MTP, l.MTPTokens = l.Sum+o.Sum, l.Tokens+o.Tokens, l.MTP+o.MTP, l.MTPTokens+o.MTPTokens
+	l.Sum, l.Tokens, l.Ahead, l.AheadTokens = l.Sum+o.Sum, l.Tokens+o.Tokens, l.Ahead+o.Ahead, l.AheadTokens+o.AheadTokens
 	l.Balance, l.Dropped = l.Balance+o.Balance, l.Dropped+o.Dropped
 }
 
-// of returns the cross-entropy of the model or of its MTP module.
-func (l *sequenceLoss) of(mtp bool) *float64 {
-	if mtp {
-		return &l.mtp
+// of returns the cross-entropy of the next tokens, or of those further ahead.
+func (l *sequenceLoss) of(ahead bool) *float64 {
+	if ahead {
+		return &l.ahead
 	}
 	return &l.main
 }
 
 // sum sets l to the losses of the sequences.
 func (l *Loss) sum(sequences []sequenceLoss) {
-	l.Sum, l.MTP, l.Balance = 0, 0, 0
+	l.Sum, l.Ahead, l.Balance = 0, 0, 0
 	for _, s := range sequences {
 		l.Sum += rounded(s.main)
-		l.MTP += rounded(s.mtp)
+		l.Ahead += rounded(s.ahead)
 		l.Balance += s.balance
 	}
 }

@@ -28,18 +28,16 @@ type Model struct {
 
 	precision Precision
 	mesh      Mesh
-	stage     Stage    // the part of the model that this is
-	host      *host    // shares the dense group; nil: each rank has its own
-	context   *host    // the ranks of this host that share each sequence; nil: none do
-	remote    *remote  // all that share each sequence, on several hosts; nil: they are on this one
-	tensor    *host    // the ranks that divide products of dense layers; nil: none do
-	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
-	embedding weight   // [vocab, dim]; only in a stage that embeds
-	blocks    []*block
-	mtp       *mtp     // nil in a stage without it
-	norm      *rmsNorm // nil in a stage that does not predict
-	mtpNorm   *rmsNorm // the same for the MTP module's prediction; nil if there is none
-	output    output   // only in a stage that predicts
+	stage     Stage      // the part of the model that this is
+	host      *host      // shares the dense group; nil: each rank has its own
+	context   *host      // the ranks of this host that share each sequence; nil: none do
+	remote    *remote    // all that share each sequence, on several hosts; nil: they are on this one
+	tensor    *host      // the ranks that divide products of dense layers; nil: none do
+	sharded   *sharded   // the dense group, over hosts; nil: it is not sharded
+	embedding weight     // [vocab, dim]; only in a stage that embeds
+	blocks    []*block   // those that predict further ahead are the last ones
+	norms     []*rmsNorm // of each prediction; none in a stage that does not predict
+	output    output     // only in a stage that predicts
 
 	rope *tensor.RotaryTable
 
@@ -137,30 +135,32 @@ func (m *Model) addLayers(b *builder, at rankContext) {
 	cfg, rope := m.Config, m.rope
 	if m.stage.Embed {
 		b.beginUnit()
-		b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
+		b.matrix(&m.embedding, Embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
 	}
-	for i := m.stage.First; i < m.stage.End; i++ {
-		if b.timesOf(i) == 0 {
-			continue
+	addBlocks := func(first, end int) {
+		for i := first; i < end; i++ {
+			if b.timesOf(i) > 0 {
+				b.beginUnit()
+				m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
+			}
 		}
-		b.beginUnit()
-		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
 	}
+	addBlocks(m.stage.First, m.stage.End-m.stage.Ahead)
 	if m.stage.Predict {
-		m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
+		m.norms = append(m.norms, newNorm(b, "model.norm", cfg.Dim, cfg.NormEps))
 		m.output.sizes, m.output.sum = defaultOutputSizes(), b.precision.Sum
 		m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
 		b.beginUnit()
-		b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
+		b.matrix(&m.output.weight, Head, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
 	}
-	if m.stage.MTP {
-		b.beginUnit()
-		m.mtp = newMTP(b, cfg, at, rope)
-	}
+	addBlocks(m.stage.End-m.stage.Ahead, m.stage.End)
 	if m.stage.Predict && cfg.MTPLayers > 0 {
-		m.mtpNorm = newMTPNorm(b, cfg)
+		m.norms = append(m.norms, newAheadNorm(b, cfg))
 	}
 }
+
+// mainBlocks returns the blocks that compute the last hidden state.
+func (m *Model) mainBlocks() []*block { return m.blocks[:len(m.blocks)-m.stage.Ahead] }
 
 // Mesh returns the communicators of the model, including one that the precision needs.
 func (m *Model) Mesh() Mesh { return m.mesh }
@@ -192,8 +192,8 @@ type Batch struct {
 	// incomplete: sums over some passes are elsewhere, and so are rows of routed experts.
 	More bool
 
-	// Unscored is optional, for evaluations: the targets that do not count in the losses. The MTP
-	// module's losses count all.
+	// Unscored is optional, for evaluations: the targets that do not count in the losses. Those of
+	// predictions further ahead count all.
 	Unscored []bool // [sequences·Seq]
 
 	// Shared says in an evaluation that the ranks of cp · tp have the same sequence, or none,
@@ -204,14 +204,14 @@ type Batch struct {
 	Routes *Routes
 
 	// LogProbs is optional, [sequences·Seq]: the pass sets it to the natural logarithm of the
-	// probability of each target that counts, without the MTP module.
+	// probability of each target that counts, from the prediction of the next token.
 	LogProbs []float64
 }
 
 // Train runs forward and backward. It adds the gradients of the objective to all gradients, or sets
 // them after [Group.ZeroGrad]. The objective is
 //
-//	mean cross-entropy + MTPWeight·mean MTP cross-entropy + balance loss,
+//	mean cross-entropy + MTPWeight·mean cross-entropy further ahead + balance loss,
 //
 // with means over the global batch. Train is collective.
 func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
@@ -244,7 +244,7 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
 		return tensor.Tensor{}, err
 	}
-	return m.output.logits(ex, m.norm.forward(p, p.scratch, h.Mat(), &pass.norm)), nil
+	return m.output.logits(ex, m.norms[0].forward(p, p.scratch, h.Mat(), &pass.norm)), nil
 }
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
@@ -256,19 +256,24 @@ func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
 	if err != nil {
 		return h, err
 	}
-	defer m.repeat(p.ex, 1)
-	for i, l := range m.blocks {
-		m.repeat(p.ex, l.times)
-		err := m.sharded.gather(p.ex, m.blockUnit(i))
-		if err != nil {
-			return h, err
-		}
-		h, err = l.forward(p, h, &p.blocks[i])
-		if err = cmp.Or(err, p.failed); err != nil {
+	for i := range m.mainBlocks() {
+		if h, err = m.forwardBlock(p, i, h); err != nil {
 			return h, err
 		}
 	}
 	return h, nil
+}
+
+// forwardBlock returns the output of a block for x: [tokens, dim].
+func (m *Model) forwardBlock(p phase, i int, x tensor.Tensor) (tensor.Tensor, error) {
+	l := m.blocks[i]
+	m.repeat(p.ex, l.times)
+	defer m.repeat(p.ex, 1)
+	if err := m.sharded.gather(p.ex, m.blockUnit(i)); err != nil {
+		return x, err
+	}
+	y, err := l.forward(p, x, &p.blocks[i])
+	return y, cmp.Or(err, p.failed)
 }
 
 // embed returns the embeddings of tokens in memory of the pass: [tokens, dim]. A stage that does
@@ -294,19 +299,18 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	if p.cp != nil {
 		targets = p.cp.whole.Targets
 	}
-	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: targets, scale: p.scale()}}
-	n := 1
-	if m.mtpNorm != nil {
-		extra, err := m.mtpHidden(p, h, in)
+	all := [2]prediction{{norm: m.norms[0], h: h, dh: dh, targets: targets, scale: p.scale()}}
+	if len(m.norms) > 1 {
+		ahead, err := m.ahead(p, h, in)
 		if err != nil {
 			return err
 		}
-		all[1], n = m.mtpPrediction(p, extra), 2
+		all[1] = m.aheadPrediction(p, ahead)
 	}
 	if err := m.sharded.gather(p.ex, m.headUnit()); err != nil {
 		return err
 	}
-	if err := m.output.forward(p, all[:n]); err != nil {
+	if err := m.output.forward(p, all[:len(m.norms)]); err != nil {
 		return err
 	}
 	p.loss.sum(p.sequences)

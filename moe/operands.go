@@ -26,7 +26,7 @@ func (o Operand) String() string { return [...]string{"input", "weight", "gradie
 // Quantized is one operand of a linear layer's products, or of the products of all experts of this
 // rank in a layer, after quantization and before multiplication.
 type Quantized struct {
-	Layer int // the MTP module comes after the last layer
+	Layer int
 	// within the layer: "self_attn.q_a_proj", "experts.gate_up_proj"; of several layers with the
 	// same input, the first
 	Linear  string

@@ -17,6 +17,7 @@ type Param struct {
 	// FP32 gradient; the zero Tensor in a model for inference
 	Grad  tensor.Tensor
 	Init  Init
+	Part  PartKey // the part of the model that it belongs to
 	Class Class
 	Heads *HeadRows // of a projection that QK-clip scales
 }

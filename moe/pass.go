@@ -40,13 +40,12 @@ type Pass struct {
 
 	arena  *tensor.Arena // one of the model, until the pass ends
 	blocks []blockState
-	mtp    mtpState
 	norm   normState // of the last norm, if no loss is computed
 	out    Boundary  // of a stage that is not the last one
 	// gradient of the last hidden state; after the backward pass, that of the first one
 	dh        tensor.Tensor
 	dembedded tensor.Tensor // gradient of the embedded targets
-	dmtp      tensor.Tensor // gradient of the MTP module's hidden state
+	dahead    tensor.Tensor // gradient of the hidden state for the prediction further ahead
 	embedded  []embedded    // gradients of the embedding's rows
 	headNorms []headNorm
 
@@ -185,24 +184,30 @@ func (p *Pass) backward(b phase) (err error) {
 	m := p.model
 	p.checkGradient()
 	b.layer = m.lastLayer()
-	if m.mtp != nil {
-		err := m.backwardUnit(b, m.mtpUnit(), func() error { return m.mtp.backward(b, p.dh, &p.mtp) })
-		if err != nil {
-			return err
-		}
-	}
 	defer m.repeat(b.ex, 1)
 	for i, l := range slices.Backward(m.blocks) {
 		m.repeat(b.ex, l.times)
-		err := m.backwardUnit(b, m.blockUnit(i), func() (err error) {
-			p.dh, err = l.backward(b, p.dh, &p.blocks[i])
-			return err
-		})
+		err := m.backwardUnit(b, m.blockUnit(i), func() error { return p.backwardBlock(b, l, &p.blocks[i]) })
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// backwardBlock is the backward pass of a block.
+func (p *Pass) backwardBlock(b phase, l *block, s *blockState) (err error) {
+	if l.join == nil {
+		p.dh, err = l.backward(b, p.dh, s)
+		return err
+	}
+	p.dembedded = like(p.arena, s.join.embedded)
+	dx, err := l.backward(b, p.dahead, s)
+	if err != nil {
+		return err
+	}
+	b.layer = l.layer
+	return l.join.backward(b, p.dembedded, p.dh, dx, &s.join)
 }
 
 // next returns the pass whose turn it is to add to the weights' gradients; nil: none is in flight.
@@ -247,14 +252,6 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		}
 	}()
 	m, w := p.model, p.weightPhase(ex)
-	if m.mtp != nil {
-		if err := cmp.Or(m.mtp.backwardWeight(w, &p.mtp), p.failed); err != nil {
-			return err
-		}
-		if err := m.sharded.reduce(w, m.mtpUnit()); err != nil {
-			return err
-		}
-	}
 	for i, l := range slices.Backward(m.blocks) {
 		m.repeat(ex, l.times)
 		if err := cmp.Or(l.backwardWeight(w, &p.blocks[i]), p.failed); err != nil {
@@ -303,7 +300,7 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 func (p *Pass) embedBackward(w phase) error {
 	m := p.model
 	p.embedded = append(p.embedded[:0], embedded{p.dh, p.batch.Inputs})
-	if m.Config.MTPLayers > 0 {
+	if p.dembedded.Valid() {
 		p.embedded = append(p.embedded, embedded{p.dembedded, p.batch.Targets})
 	}
 	if err := m.host.embedBackward(w, &m.embedding, p.embedded); err != nil {
@@ -322,9 +319,6 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		for i, l := range m.blocks {
 			p.blocks[i].attention = l.attention.newState()
 		}
-		if m.mtp != nil {
-			p.mtp.block.attention = m.mtp.block.attention.newState()
-		}
 		m.passes = append(m.passes, p)
 	}
 	p.arena = m.arenas.take(ex, m.PassBytes)
@@ -334,7 +328,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
 	p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
-	p.out, p.dh, p.dembedded, p.dmtp = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
+	p.out, p.dh, p.dembedded, p.dahead = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)

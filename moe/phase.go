@@ -102,7 +102,7 @@ func (p phase) residual(dy tensor.Tensor) tensor.Tensor {
 // in says which part of the model allocates from now on, for a dry run.
 func (p phase) in(part Part) {
 	if p.ex.Dry() {
-		p.ex.Label(PartKey{part, part == Joint || p.layer == p.model.Config.Layers}.label())
+		p.ex.Label(PartKey{part, p.layer >= p.model.Config.Layers}.label())
 	}
 }
 
@@ -112,10 +112,5 @@ func (p phase) observe(name string, t tensor.Tensor) {
 	}
 }
 
-// scale is the derivative of the mean loss by one token's cross-entropy, scaleMTP that for the MTP
-// module.
+// scale is the derivative of the mean loss by one token's cross-entropy.
 func (p phase) scale() float32 { return 1 / float32(p.batch.GlobalSequences*p.batch.Seq) }
-
-func (p phase) scaleMTP() float32 {
-	return float32(p.model.Config.MTPWeight / float64(p.batch.GlobalSequences*max(p.batch.Seq-1, 1)))
-}

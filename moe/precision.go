@@ -20,8 +20,8 @@ type Precision struct {
 	Experts *Recipe      // grouped products of the routed experts; nil: in DType
 
 	// PlainFirst and PlainLast are the numbers of transformer layers at the beginning and at the
-	// end that compute in DType regardless of the recipes. The MTP module comes after the last
-	// layer and counts with it.
+	// end that compute in DType regardless of the recipes. Layers that predict further ahead come
+	// after the last layer and count with it.
 	PlainFirst, PlainLast int
 	// PlainTail is PlainLast as a share of the layers, rounded up. The larger number counts.
 	PlainTail float64
@@ -270,7 +270,7 @@ func (p Precision) of(part Part, layer, layers int) *Recipe {
 		}
 	}
 	if last := p.lastPlain(layers); layer < p.PlainFirst || last > 0 && layer >= layers-last {
-		return nil // without plain layers at the end the MTP module, layer number layers, is quantized
+		return nil // without plain layers at the end, those that predict further ahead are quantized
 	}
 	return p.Of(part.Class())
 }

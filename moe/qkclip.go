@@ -53,23 +53,11 @@ func (m *Model) RecordScores() {
 		if g.Name != groupNames[1] {
 			continue
 		}
-		all := m.attentions()
-		g.scores = make([]float32, len(all)*heads)
-		for i, a := range all {
-			a.record(g.scores[i*heads : (i+1)*heads])
+		g.scores = make([]float32, len(m.blocks)*heads)
+		for i, b := range m.blocks {
+			b.attention.record(g.scores[i*heads : (i+1)*heads])
 		}
 	}
-}
-
-// attentions lists the attention layers of the stage, and that of the MTP module.
-func (m *Model) attentions() (all []attention) {
-	for _, b := range m.blocks {
-		all = append(all, b.attention)
-	}
-	if m.mtp != nil {
-		all = append(all, m.mtp.block.attention)
-	}
-	return all
 }
 
 // ShareScores makes the recorded scores those of all ranks with the group. It is collective if

@@ -33,7 +33,7 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	r := &router{cfg: cfg, gate: linear{part: Router}, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts)}
 	r.resetLoad()
 	dims := []int{cfg.Experts, cfg.Dim}
-	b.add(b.norms, &r.gate.weight, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
+	b.add(b.norms, &r.gate.weight, Router, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
 	return r
 }
 

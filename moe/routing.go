@@ -48,15 +48,11 @@ func (p phase) record(experts, weights tensor.Tensor) {
 
 // Routings returns the routers of all Mixture-of-Experts layers, first to last.
 func (m *Model) Routings() []Routing {
-	blocks := m.blocks
-	if m.mtp != nil {
-		blocks = append(blocks[:len(blocks):len(blocks)], m.mtp.block)
-	}
 	var all []Routing
-	for _, b := range blocks {
-		if r := b.router; r != nil {
+	for _, b := range m.blocks {
+		if l, ok := b.ffn.(*moeLayer); ok {
 			name := fmt.Sprintf("model.layers.%d.mlp.gate.e_score_correction_bias", b.layer)
-			all = append(all, Routing{b.layer, name, r.bias, r.load, r})
+			all = append(all, Routing{b.layer, name, l.router.bias, l.router.load, l.router})
 		}
 	}
 	return all

@@ -24,8 +24,8 @@ import (
 // depend on the division.
 const ShardMultiple = 256
 
-// The first units of a model with the embedding. The head follows the blocks, and then the MTP
-// module.
+// The first units of a model with the embedding. The head follows the blocks, except those that
+// predict further ahead, which follow the head.
 const (
 	embeddingUnit = iota
 	firstBlock
@@ -33,19 +33,21 @@ const (
 
 // blockUnit returns the unit of block i of the model's stage.
 func (m *Model) blockUnit(i int) int {
-	if !m.stage.Embed {
-		return i
+	if m.stage.Predict && i >= len(m.mainBlocks()) {
+		i++
 	}
-	return firstBlock + i
+	return m.unitAfter(i)
 }
 
-func (m *Model) headUnit() int { return m.blockUnit(len(m.blocks)) }
+// headUnit returns the unit of the head.
+func (m *Model) headUnit() int { return m.unitAfter(len(m.mainBlocks())) }
 
-func (m *Model) mtpUnit() int {
-	if !m.stage.Predict {
-		return m.headUnit()
+// unitAfter returns the unit that follows the embedding and some others.
+func (m *Model) unitAfter(others int) int {
+	if !m.stage.Embed {
+		return others
 	}
-	return m.headUnit() + 1
+	return firstBlock + others
 }
 
 // sharded is this rank's end of the dense group. A nil one does nothing: the group is not sharded.

@@ -17,30 +17,27 @@ import (
 // Stage is a part of a model: layers [First, End), which may be none.
 type Stage struct {
 	First, End int
+	Ahead      int  // of these, the last ones that predict further ahead: see Config.MTPLayers
 	Embed      bool // begins with the embedding
-	MTP        bool // has the MTP module, except its last norm
 	Predict    bool // ends with the norms before the head, the head and the loss
 }
 
 // Whole returns the stage that is the whole model.
-func (c Config) Whole() Stage { return Stage{0, c.Layers, true, c.MTPLayers > 0, true} }
+func (c Config) Whole() Stage { return Stage{0, c.AllLayers(), c.MTPLayers, true, true} }
 
 // validate returns an error if a model has no such stage.
 func (s Stage) validate(cfg Config) error {
-	switch {
-	case s.First < 0 || s.First > s.End || s.End > cfg.Layers:
-		return fmt.Errorf("a stage has layers [%d, %d): give a part of [0, %d)", s.First, s.End, cfg.Layers)
+	layers := cfg.AllLayers()
+	switch ahead := s.End - max(s.First, cfg.Layers); {
+	case s.First < 0 || s.First > s.End || s.End > layers:
+		return fmt.Errorf("a stage has layers [%d, %d): give a part of [0, %d)", s.First, s.End, layers)
+	case s.Ahead != max(ahead, 0):
+		return fmt.Errorf("a stage of layers [%d, %d) has %d that predict further ahead: give %d", s.First, s.End, s.Ahead, max(ahead, 0))
 	case s.Embed && s.First > 0:
 		return fmt.Errorf("a stage with the embedding begins with layer %d: begin with layer 0", s.First)
-	case s.Predict && s.End < cfg.Layers:
-		return fmt.Errorf("a stage with the head ends before layer %d: end with the last one, %d", s.End, cfg.Layers-1)
-	case s.MTP && cfg.MTPLayers == 0:
-		return fmt.Errorf("a stage has the MTP module of a model without one: leave it out")
-	case s.MTP && s.End < cfg.Layers:
-		return fmt.Errorf("a stage with the MTP module ends before layer %d: end with the last one, %d", s.End, cfg.Layers-1)
-	case s.Predict && !s.MTP && cfg.MTPLayers > 0 && (s.Embed || s.First < s.End):
-		return fmt.Errorf("a stage has layers and the head, and not the MTP module: give it the MTP module, or the head only")
-	case s.First == s.End && !s.Embed && !s.MTP && !s.Predict:
+	case s.Predict && s.End < layers:
+		return fmt.Errorf("a stage with the head ends before layer %d: end with the last one, %d", s.End, layers-1)
+	case s.First == s.End && !s.Embed && !s.Predict:
 		return fmt.Errorf("a stage is empty: give it a layer")
 	}
 	return nil
@@ -58,8 +55,8 @@ func NewStage(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.E
 // their gradients on the way back. Tensors are [tokens, dim] of the model's working type.
 type Boundary struct {
 	Hidden   tensor.Tensor // from each stage to the next
-	Embedded tensor.Tensor // embedded targets, from the first stage to that of the MTP module
-	MTP      tensor.Tensor // the MTP module's hidden state, from its stage to the last one
+	Embedded tensor.Tensor // embedded targets, from the first stage to that with layers that predict further ahead
+	Ahead    tensor.Tensor // the hidden state for that prediction, from its stage to the last one
 }
 
 // Stage returns the part of a model that m is.
@@ -73,10 +70,11 @@ func (m *Model) InFlight() int { return len(m.inFlight) }
 
 // lastLayer returns the number of the stage's last block.
 func (m *Model) lastLayer() int {
-	if m.mtp != nil {
-		return m.mtp.block.layer
+	last := m.stage.End - 1
+	if m.stage.Ahead == 0 {
+		last = min(last, m.Config.Layers-1)
 	}
-	return max(m.stage.End-1, 0)
+	return max(last, 0)
 }
 
 // ForwardStage is Forward for a stage. in is what it needs from other stages, and may be reused
@@ -109,7 +107,7 @@ func (m *Model) EvalStage(ex *tensor.Exec, b Batch, in Boundary) (out Boundary, 
 		return out, pass.loss, err
 	}
 	err = pass.setOutput(p, h, in)
-	return Boundary{copied(ex, pass.out.Hidden), copied(ex, pass.out.Embedded), copied(ex, pass.out.MTP)}, pass.loss, err
+	return Boundary{copied(ex, pass.out.Hidden), copied(ex, pass.out.Embedded), copied(ex, pass.out.Ahead)}, pass.loss, err
 }
 
 // copied returns a copy in the arena of ex; an invalid tensor if x is invalid.
@@ -126,8 +124,8 @@ func copied(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 func (p *Pass) setOutput(f phase, h tensor.Tensor, in Boundary) (err error) {
 	p.out.Hidden = h
 	switch m := p.model; {
-	case m.stage.MTP:
-		p.out.MTP, err = m.mtpHidden(f, h, in)
+	case m.stage.Ahead > 0:
+		p.out.Ahead, err = m.ahead(f, h, in)
 	case m.stage.Embed && m.Config.MTPLayers > 0:
 		p.out.Embedded, err = m.embed(f, p.batch.Targets, tensor.Tensor{})
 	}
@@ -146,7 +144,7 @@ func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 	for _, part := range [...]struct {
 		to   *tensor.Tensor
 		from tensor.Tensor
-	}{{&p.dh, g.Hidden}, {&p.dembedded, g.Embedded}, {&p.dmtp, g.MTP}} {
+	}{{&p.dh, g.Hidden}, {&p.dembedded, g.Embedded}, {&p.dahead, g.Ahead}} {
 		if part.from.Valid() {
 			*part.to = like(p.arena, part.from)
 			tensor.Convert(ex, part.to.Mat(), part.from.Mat())
@@ -157,7 +155,7 @@ func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 // checkGradient panics if the backward pass has nothing to begin with.
 func (p *Pass) checkGradient() {
 	missing := func(out, gradient tensor.Tensor) bool { return out.Valid() && !gradient.Valid() }
-	if missing(p.out.Hidden, p.dh) || missing(p.out.Embedded, p.dembedded) || missing(p.out.MTP, p.dmtp) {
+	if missing(p.out.Hidden, p.dh) || missing(p.out.Embedded, p.dembedded) || missing(p.out.Ahead, p.dahead) {
 		panic("moe: the backward pass of a stage needs the gradient of its output: see Pass.SetGradient")
 	}
 }
@@ -168,12 +166,12 @@ func (p *Pass) InputGradient() (g Boundary) {
 	s := p.model.stage
 	if !s.Embed {
 		g.Hidden = p.dh
-		if s.MTP {
+		if s.Ahead > 0 {
 			g.Embedded = p.dembedded
 		}
 	}
-	if !s.MTP {
-		g.MTP = p.dmtp
+	if s.Ahead == 0 {
+		g.Ahead = p.dahead
 	}
 	return g
 }

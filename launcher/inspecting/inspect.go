@@ -244,7 +244,7 @@ func printSizes(out io.Writer, cfg config.Config, ranks int) {
 		f := p.FLOPs
 		table.Row(p.Part, unit.Of(f.Forward), unit.Of(f.Dgrad), unit.Of(f.Wgrad), unit.Of(f.Total()), cli.Percent(f.Total(), total.FLOPs.Total()))
 	}
-	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; the MTP module is not counted in the FLOPs per token\n")
+	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; multi-token prediction is not counted in the FLOPs per token\n")
 	unit = cli.UnitOf(total.Bytes.Total())
 	table = cli.NewTable(out, unit.Name+"B per token", "forward", "dgrad", "wgrad", "all", "FLOP/byte")
 	for _, p := range append(rows, total) {

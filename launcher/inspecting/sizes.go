@@ -60,7 +60,7 @@ func newSizes(cfg config.Config, ranks int) Sizes {
 		}, PerParameter: estimate.BytesPerParameter(cfg, ranks), Heap: estimate.Heap(cfg, ranks), Vault: estimate.Vault(cfg, ranks),
 	}
 	for _, p := range estimate.Plan(cfg, ranks) {
-		part := PartSizes{string(p.Part), p.MTP, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}
+		part := PartSizes{string(p.Part), p.Ahead, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}
 		s.Parts = append(s.Parts, part.rated())
 	}
 	size := int64(4)

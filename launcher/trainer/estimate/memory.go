@@ -92,7 +92,7 @@ func planOf(c config.Config, h holding, l mesh.Layout, hosts int) []Part {
 	var plan []Part
 	var sum events.Memory
 	for _, m := range c.Model.Modules(c.Seq) {
-		key := moe.PartKey{Part: m.Part, MTP: m.MTP}
+		key := moe.PartKey{Part: m.Part, Ahead: m.Ahead}
 		part := Part{Module: m, Traffic: m.Traffic(precision, PassTokens(c, l.World), l.EP), Memory: n.parts[key]}
 		activations := n.pass.Saved[key]
 		if key == n.pass.Peak {
