@@ -102,7 +102,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "ep-rotated", Text: "the ranks of an `ep` group hold the experts of their neighbors",
-		File: "moe/block.go", Old: `at.comm.Rank()*perRank,`, New: `(at.comm.Rank()+1)%at.comm.Size()*perRank,`,
+		File: "moe/layer.go", Old: `at.comm.Rank()*perRank,`, New: `(at.comm.Rank()+1)%at.comm.Size()*perRank,`,
 		Axis: "ep > 1", Tensor: expertOrGate,
 	},
 	{
