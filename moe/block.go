@@ -29,9 +29,9 @@ type blockState struct {
 
 // residualKind is what a configuration says about the input of a layer.
 type residualKind interface {
-	// linears calls add with the matrices before the block. vectors returns the elements of norms.
+	// linears calls add with the matrices before the block. vectors is that of [attentionKind].
 	linears(add func(LinearLayer))
-	vectors() int
+	vectors(add func(n, times int))
 	// build adds the parameters of what is before the block. prefix begins their names.
 	build(b *builder, prefix string) *join
 }
@@ -40,12 +40,12 @@ type residualKind interface {
 type streamKind struct{}
 
 func (streamKind) linears(func(LinearLayer))    {}
-func (streamKind) vectors() int                 { return 0 }
+func (streamKind) vectors(func(n, times int))   {}
 func (streamKind) build(*builder, string) *join { return nil }
 
-func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.RotaryTable) *block {
+func newBlock(b *builder, cfg Config, kinds layerKinds, at rankContext, layer int, rope *tensor.RotaryTable) *block {
 	b.layer = layer
-	prefix, kinds := fmt.Sprintf("model.layers.%d.", layer), cfg.layer(layer)
+	prefix := fmt.Sprintf("model.layers.%d.", layer)
 	return &block{
 		layer: layer, times: b.timesOf(layer),
 		join:      kinds.residual.build(b, prefix),
@@ -135,4 +135,59 @@ func (l *block) backwardWeight(p phase, s *blockState) error {
 	}
 	p.ex.Release(mark)
 	return l.join.backwardWeight(p, &s.join)
+}
+
+// recomputeMix recomputes the whole first half, for the backward passes of both halves.
+func (l *block) recomputeMix(p phase, s *blockState) {
+	if p.recompute != RecomputeFull {
+		return
+	}
+	p = p.recomputePhase()
+	defer p.endRecompute()
+	s.ffnNorm.x = l.mix(p, s.x, s).Mat()
+}
+
+// recomputeFeed recomputes what the backward pass of the second half needs.
+func (l *block) recomputeFeed(p phase, s *blockState) (err error) {
+	if p.recompute == RecomputeNone {
+		return nil
+	}
+	p = p.recomputePhase()
+	defer p.endRecompute()
+	in := l.ffnNorm.forward(p, p.cheap, s.ffnNorm.x, &s.ffnNorm)
+	if p.recompute == RecomputeSelective {
+		l.ffn.recompute(p, in, &s.feed)
+	} else {
+		_, err = l.ffn.forward(p, in, &s.feed)
+	}
+	return err
+}
+
+// recomputeAttention recomputes the inputs of attention's projections, and keys and values.
+func (l *block) recomputeAttention(p phase, s *blockState) {
+	if p.recompute != RecomputeSelective {
+		return
+	}
+	p = p.recomputePhase()
+	defer p.endRecompute()
+	l.attention.recompute(p, l.attnNorm.forward(p, p.cheap, s.attnNorm.x, &s.attnNorm), s.attention)
+}
+
+// layerKinds are the kinds of one layer: how it attends, what each token passes on its own, and
+// how it is joined to the residual stream. Layers of equal kinds are equal with ==.
+type layerKinds struct {
+	attention attentionKind
+	feed      feedKind
+	residual  residualKind
+}
+
+// linears calls add with the matrices of a layer in the order of a pass.
+func (k layerKinds) linears(add func(LinearLayer)) {
+	k.residual.linears(add)
+	k.attention.linears(func(name string, in, out int, expands bool) {
+		l := matrix(name, Projections, in, out)
+		l.Expands = expands
+		add(l)
+	})
+	k.feed.linears(add)
 }

@@ -261,3 +261,11 @@ func quantizedBytes(layers []*linear) (sum int) {
 	}
 	return sum
 }
+
+// timesOf returns how many layers the one with this number stands for; 0: it is not built.
+func (b *builder) timesOf(layer int) int {
+	if n, ok := b.times[layer]; ok || b.times == nil {
+		return max(n, 1)
+	}
+	return 0
+}

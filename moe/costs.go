@@ -4,50 +4,13 @@ package moe
 // over its parts.
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+
 	"spmoe/mx"
 	"spmoe/tensor"
 )
-
-// Part names a part of a model: all layers of one kind.
-type Part string
-
-// The parts of a model. Only layers that predict further ahead have Joint.
-const (
-	Embedding   Part = "embedding"
-	Norms       Part = "norms" // and biases
-	Projections Part = "attention projections"
-	Scores      Part = "attention scores" // products of queries with keys and of their softmax with values
-	Dense       Part = "dense FFN"
-	Router      Part = "router"
-	Routed      Part = "routed experts"
-	Shared      Part = "shared experts"
-	Joint       Part = "joint projection" // of a hidden state and an embedding, before a layer that predicts further ahead
-	Head        Part = "output head"
-)
-
-// Class says in which format the weights of a part are held and multiplied.
-type Class int
-
-// The classes of weights.
-const (
-	Single Class = iota // FP32 in every precision
-	Plain               // in the working type of the precision, never quantized
-	Linear              // according to [Precision.Linears]
-	Expert              // according to [Precision.Experts]; each is on one rank only
-)
-
-// Class returns the class of a part's weights.
-func (p Part) Class() Class {
-	switch p {
-	case Norms, Router:
-		return Single
-	case Projections, Dense, Shared, Joint:
-		return Linear
-	case Routed:
-		return Expert
-	}
-	return Plain
-}
 
 // Module holds the parameters of a part of a model and its costs per token.
 type Module struct {
@@ -83,9 +46,6 @@ func (f FLOPs) Plus(o FLOPs) FLOPs {
 	return FLOPs{f.Forward + o.Forward, f.Dgrad + o.Dgrad, f.Wgrad + o.Wgrad}
 }
 
-// partOrder lists the parts in the order of a pass.
-var partOrder = []Part{Embedding, Joint, Norms, Projections, Scores, Dense, Router, Routed, Shared, Head}
-
 // Modules returns the parts of the model in the order of a pass, for sequences of seq tokens,
 // followed by those of layers that predict further ahead, if there are some. Each part occurs once,
 // with zeros if the model does not have it.
@@ -116,10 +76,15 @@ func (c Config) Modules(seq int) (all []Module) {
 // modulesOf returns the parts of one layer. Norms include biases.
 func (c Config) modulesOf(layer, seq int) []Module {
 	k := c.layer(layer)
-	all := []Module{
-		norm(2 * c.Dim).plus(k.attention.vectors()).plus(norm(k.residual.vectors())),
-		scores(k.attention.shape(), seq),
+	norms := norm(2 * c.Dim)
+	addNorm := func(n, times int) {
+		m := norm(n)
+		m.Inputs, m.Outputs = int64(times)*m.Inputs, int64(times)*m.Outputs
+		norms = norms.plus(m)
 	}
+	k.residual.vectors(addNorm)
+	k.attention.vectors(addNorm)
+	all := []Module{norms, scores(k.attention.shape(), seq)}
 	k.linears(func(l LinearLayer) {
 		m := l.module()
 		if last := &all[len(all)-1]; last.Part == m.Part {
@@ -280,4 +245,20 @@ func (c Config) KVCache() (n int64) {
 		n += int64(shape.KVHeads * (shape.KeyDim + shape.ValueDim))
 	}
 	return n
+}
+
+// CheckLayers returns an error if a recipe of single layers is for layers that the model does not
+// have.
+func (p Precision) CheckLayers(c Config) error {
+	var errs []error
+	for _, rule := range p.Layers {
+		selected := slices.ContainsFunc(c.Modules(0), func(m Module) bool {
+			return m.Class.quantizable() && slices.ContainsFunc(m.layers, func(l int) bool { return rule.Select.has(m.Part, l, m.of) })
+		})
+		if !selected || rule.Select.where == "at" && rule.Select.hi >= c.AllLayers() {
+			errs = append(errs, fmt.Errorf("precision %s: layers select = %q: the model has layers 0 to %d, %d of them dense, and %d shared and %d routed experts",
+				p.Name, rule.Select, c.AllLayers()-1, c.DenseLayers, c.SharedExperts, c.Experts))
+		}
+	}
+	return errors.Join(errs...)
 }

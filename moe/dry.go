@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -135,25 +134,6 @@ func (c Config) kinds(p Precision, s Stage) map[int]int {
 	return times
 }
 
-// timesOf returns how many layers the one with this number stands for; 0: it is not built.
-func (b *builder) timesOf(layer int) int {
-	if n, ok := b.times[layer]; ok || b.times == nil {
-		return max(n, 1)
-	}
-	return 0
-}
-
-// repeat says how many layers the following ones stand for, in a dry run.
-func (m *Model) repeat(ex *tensor.Exec, times int) {
-	if !ex.Dry() {
-		return
-	}
-	ex.Repeat(times)
-	for c := range m.mesh.Comms {
-		c.Repeat(times)
-	}
-}
-
 // Step makes passes of a step, each over a number of sequences of seq tokens. A pass is split if
 // its weights' gradients are computed apart: see [Pass.BackwardInput].
 func (d *DryRun) Step(passes []int, seq int, split bool) error {
@@ -177,12 +157,6 @@ func (d *DryRun) Step(passes []int, seq int, split bool) error {
 		}
 	}
 	return nil
-}
-
-// PartKey names a part of the model, or of its layers that predict further ahead.
-type PartKey struct {
-	Part  Part
-	Ahead bool
 }
 
 // PassMemory holds the bytes that passes of one rank need at once. Experts are assumed to receive
@@ -215,22 +189,6 @@ func (m PassMemory) Most(o PassMemory) PassMemory {
 	m.Rows += o.Rows
 	m.Packing, m.Helping = max(m.Packing, o.Packing), max(m.Helping, o.Helping)
 	return m
-}
-
-// label returns the name under which arenas count a part.
-func (k PartKey) label() string {
-	if k.Ahead {
-		return aheadLabel + string(k.Part)
-	}
-	return string(k.Part)
-}
-
-const aheadLabel = "ahead: "
-
-// parseLabel is the inverse of label.
-func parseLabel(s string) PartKey {
-	part, ahead := strings.CutPrefix(s, aheadLabel)
-	return PartKey{Part(part), ahead}
 }
 
 // PassMemory returns what the passes so far have held at once.

@@ -47,22 +47,17 @@ func (c groupedKind) linears(add func(name string, in, out int, expands bool)) {
 // width returns the number of elements of all heads: queries, keys and values.
 func (c groupedKind) width() int { return (c.Heads + 2*c.KVHeads) * c.KeyDim() }
 
-func (c groupedKind) vectors() (all Module) {
-	all = norm(0)
+func (c groupedKind) vectors(add func(n, times int)) {
 	if c.QKNorm {
-		for _, heads := range []int64{int64(c.Heads), int64(c.KVHeads)} {
-			m := norm(c.KeyDim())
-			m.Inputs, m.Outputs = heads*m.Inputs, heads*m.Outputs
-			all = all.plus(m)
-		}
+		add(c.KeyDim(), c.Heads)
+		add(c.KeyDim(), c.KVHeads)
 	}
 	if c.QKVBias {
-		all = all.plus(norm(c.width()))
+		add(c.width(), 1)
 	}
 	if c.OutputBias {
-		all = all.plus(norm(c.Dim))
+		add(c.Dim, 1)
 	}
-	return all
 }
 
 func (c groupedKind) shape() tensor.AttentionShape {

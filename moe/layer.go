@@ -226,3 +226,32 @@ func (d *denseFFN) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 }
 
 func (d *denseFFN) backwardWeight(p phase, s *feedState) { d.network.backwardWeight(p, &s.network) }
+
+// showDispatched shows the experts' input as it leaves this rank, if it travels as codes that the
+// experts multiply. x is [tokens, dim], and each token is shown once.
+func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
+	if q := l.routed.gateUp.mx; q.watched() && accepts(a.MX, q.Forward.Left) {
+		q.showSent(ex, Input, x.Mat(), a.MX.Format)
+	}
+}
+
+// showCombined does the same for the gradient of the experts' output: weight·dy for each choice of
+// a token.
+func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
+	q := l.routed.down.mx
+	if !q.watched() || !accepts(a.MX, q.Dgrad.Left) {
+		return
+	}
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	scaled, sent := ex.New(tensor.FP32, dy.Dim(0), dy.Dim(1)), like(&ex.Arena, dy)
+	for k := range l.router.cfg.TopK {
+		tensor.Convert(ex, scaled.Mat(), dy.Mat())
+		for t := range dy.Dim(0) {
+			row := scaled.Index(t).F32()
+			tensor.Scale(row, s.weights.Index(t).F32()[k], row)
+		}
+		tensor.Convert(ex, sent.Mat(), scaled.Mat())
+		q.showSent(ex, Gradient, sent.Mat(), a.MX.Format)
+	}
+}

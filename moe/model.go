@@ -141,7 +141,7 @@ func (m *Model) addLayers(b *builder, at rankContext) {
 		for i := first; i < end; i++ {
 			if b.timesOf(i) > 0 {
 				b.beginUnit()
-				m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
+				m.blocks = append(m.blocks, newBlock(b, cfg, cfg.layer(i), at, i, rope))
 			}
 		}
 	}
@@ -350,5 +350,16 @@ func (m *Model) Params() []*Param {
 func (m *Model) ZeroGrad() {
 	for _, g := range m.Groups {
 		g.ZeroGrad()
+	}
+}
+
+// repeat says how many layers the following ones stand for, in a dry run.
+func (m *Model) repeat(ex *tensor.Exec, times int) {
+	if !ex.Dry() {
+		return
+	}
+	ex.Repeat(times)
+	for c := range m.mesh.Comms {
+		c.Repeat(times)
 	}
 }

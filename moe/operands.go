@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"spmoe/collective/ep"
+	"spmoe/collective"
 	"spmoe/mx"
 	"spmoe/tensor"
 )
@@ -135,31 +135,16 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 	q.show(Quantized{Operand: o, X: x, Rows: rows, Sent: true})
 }
 
-// showDispatched shows the experts' input as it leaves this rank, if it travels as codes that the
-// experts multiply. x is [tokens, dim], and each token is shown once.
-func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
-	if q := l.routed.gateUp.mx; q.watched() && accepts(a.MX, q.Forward.Left) {
-		q.showSent(ex, Input, x.Mat(), a.MX.Format)
-	}
-}
-
-// showCombined does the same for the gradient of the experts' output: weight·dy for each choice of
-// a token.
-func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
-	q := l.routed.down.mx
-	if !q.watched() || !accepts(a.MX, q.Dgrad.Left) {
-		return
-	}
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	scaled, sent := ex.New(tensor.FP32, dy.Dim(0), dy.Dim(1)), like(&ex.Arena, dy)
-	for k := range l.router.cfg.TopK {
-		tensor.Convert(ex, scaled.Mat(), dy.Mat())
-		for t := range dy.Dim(0) {
-			row := scaled.Index(t).F32()
-			tensor.Scale(row, s.weights.Index(t).F32()[k], row)
-		}
-		tensor.Convert(ex, sent.Mat(), scaled.Mat())
-		q.showSent(ex, Gradient, sent.Mat(), a.MX.Format)
-	}
+// mxLinear multiplies for a linear layer according to its recipe. It holds the quantized forms of
+// the weight, computed once per step. Inputs and gradients are quantized once per pass for all
+// products that need them; their quantized forms are in their activation.
+type mxLinear struct {
+	Recipe
+	identity identity
+	// number of the first of this rank's experts
+	firstExpert int
+	peers       *collective.Comm // ranks that have other rows of inputs and gradients, for scales of tensors; nil: none
+	operands    *operands        // holds the model's observer; nil: there is none
+	inference   bool             // there is no backward pass
+	rows, cols  mx.Tensor        // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
 }

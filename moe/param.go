@@ -272,3 +272,15 @@ func product(dims []int) int {
 	}
 	return n
 }
+
+// HeadRows describes the rows of a projection of queries or keys. The rows of a head are adjacent.
+type HeadRows struct {
+	// Top has the largest score of each head in the passes since ZeroGrad, or 0 if all are
+	// negative; nil: scores are not recorded. [Group.ShareScores] makes it that of all ranks.
+	Top []float32
+
+	Rows int // of a head
+	// The first Root rows take the root of the head's factor, because queries and keys both take
+	// it. The next Whole rows take all of it: those of rotated queries, whose keys all heads share.
+	Root, Whole int
+}

@@ -62,42 +62,6 @@ func (r Recompute) arenas(own, scratch *tensor.Arena) (kept, cheap *tensor.Arena
 	return own, own
 }
 
-// recomputeMix recomputes the whole first half, for the backward passes of both halves.
-func (l *block) recomputeMix(p phase, s *blockState) {
-	if p.recompute != RecomputeFull {
-		return
-	}
-	p = p.recomputePhase()
-	defer p.endRecompute()
-	s.ffnNorm.x = l.mix(p, s.x, s).Mat()
-}
-
-// recomputeFeed recomputes what the backward pass of the second half needs.
-func (l *block) recomputeFeed(p phase, s *blockState) (err error) {
-	if p.recompute == RecomputeNone {
-		return nil
-	}
-	p = p.recomputePhase()
-	defer p.endRecompute()
-	in := l.ffnNorm.forward(p, p.cheap, s.ffnNorm.x, &s.ffnNorm)
-	if p.recompute == RecomputeSelective {
-		l.ffn.recompute(p, in, &s.feed)
-	} else {
-		_, err = l.ffn.forward(p, in, &s.feed)
-	}
-	return err
-}
-
-// recomputeAttention recomputes the inputs of attention's projections, and keys and values.
-func (l *block) recomputeAttention(p phase, s *blockState) {
-	if p.recompute != RecomputeSelective {
-		return
-	}
-	p = p.recomputePhase()
-	defer p.endRecompute()
-	l.attention.recompute(p, l.attnNorm.forward(p, p.cheap, s.attnNorm.x, &s.attnNorm), s.attention)
-}
-
 // restore gives an activation its rows back. Its quantized forms are lost. From now on only wgrad
 // reads the activation, and it quantizes what it reads.
 func (a *activation) restore(x tensor.Tensor) {

@@ -4,7 +4,6 @@ package moe
 // that of their class.
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -124,22 +123,3 @@ func (s Selection) has(part Part, layer, layers int) bool {
 	}
 	return true
 }
-
-// CheckLayers returns an error if a recipe of single layers is for layers that the model does not
-// have.
-func (p Precision) CheckLayers(c Config) error {
-	var errs []error
-	for _, rule := range p.Layers {
-		selected := slices.ContainsFunc(c.Modules(0), func(m Module) bool {
-			return m.Class.quantizable() && slices.ContainsFunc(m.layers, func(l int) bool { return rule.Select.has(m.Part, l, m.of) })
-		})
-		if !selected || rule.Select.where == "at" && rule.Select.hi >= c.AllLayers() {
-			errs = append(errs, fmt.Errorf("precision %s: layers select = %q: the model has layers 0 to %d, %d of them dense, and %d shared and %d routed experts",
-				p.Name, rule.Select, c.AllLayers()-1, c.DenseLayers, c.SharedExperts, c.Experts))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// quantizable reports whether recipes apply to weights of the class.
-func (c Class) quantizable() bool { return c == Linear || c == Expert }
