@@ -7,6 +7,24 @@
 // collective: all ranks of the communicator run them together, since their tokens visit each
 // other's experts. A rank without tokens takes part with an empty batch.
 //
+// # The order of the files
+//
+// A file uses the definitions of those below it. TestArrows counts the arrows that run upwards.
+//
+//	generation    decode, cache, routing, qkclip
+//	forecasts     dry, stage_cut
+//	other files   hf_keys, hf, hf_deepseek, hf_grouped
+//	model         pass, stage, model, mtp, embedded, builder, sharded, pass_arenas
+//	head          contexthead, head, head_gradient, head_sizes
+//	layers        block, recompute, layer, balance, router, ffn, mla, gqa, attention, norm
+//	sums          passsums, rest_rows, deferred_wgrad, replicas, remoterows, contextgradients,
+//	              host, gradient_tree, pass_tree
+//	sharing       tensorparallel, contextparallel, remote, mesh
+//	products      linear, scales, draws, quantized, operands, exchange_timing
+//	passes        phase, param, counts, loss
+//	configuration costs, linears, products, precision, lowprecision, selection, recipe, flavors,
+//	              slices, training, config, init, rope
+//
 // # The owners of a weight gradient's sum
 //
 // The gradient of a weight is the sum over the tokens of all ranks and the passes of a step. Up to
