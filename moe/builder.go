@@ -55,7 +55,7 @@ func newBuilder(p Precision, m Mesh) *builder {
 func (b *builder) share() {
 	b.dense.host = newHost(b.mesh.World, b.mesh.Host)
 	if b.mesh.SequenceHost != nil {
-		b.dense.host = &host{comm: b.mesh.Host}
+		b.dense.host = &host{peers: newPeers(b.mesh.Host, b.mesh.Host)}
 	}
 	if b.experts.Across = b.mesh.ReplicasAcross; b.experts.Across != nil || b.mesh.ReplicasHost == nil {
 		b.experts.host = newHost(b.mesh.Replicas, b.mesh.ReplicasHost)
@@ -66,7 +66,7 @@ func (b *builder) share() {
 	}
 	b.dense.together, b.experts.together = b.dense.host, b.experts.host
 	if r := b.mesh.Replicas; r != nil && len(r.Hosts()) > 1 {
-		b.experts.together = &host{comm: r, remote: newRemoteRows(b.mesh)}
+		b.experts.together = newReplicas(b.mesh)
 	}
 }
 

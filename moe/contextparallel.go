@@ -26,12 +26,11 @@ import (
 
 // contextPart is this rank's part of the sequence of a pass.
 type contextPart struct {
-	group       *host   // the ranks of this host that share the sequence
-	remote      *remote // all that share it, on several hosts; nil: they are on this one
-	tensor      *host   // the ranks of the tp group; nil: this one alone
-	rank, ranks int     // of the group
-	tokens      int     // of each rank
-	whole       Batch   // of the group: one sequence
+	group       *peers // the ranks that share the sequence
+	tensor      *peers // the ranks of the tp group; nil: this one alone
+	rank, ranks int    // of the group
+	tokens      int    // of each rank
+	whole       Batch  // of the group: one sequence
 }
 
 // first returns the position of the part's first token.
@@ -70,7 +69,7 @@ func (m *Model) contextOf(b Batch, train bool) *contextPart {
 	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
 		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
 	}
-	return &contextPart{group: m.context, remote: m.remote, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
+	return &contextPart{group: m.context, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
 }
 
 // PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
@@ -97,49 +96,27 @@ func (p phase) local(saved *tensor.Arena) *tensor.Arena {
 	return saved
 }
 
-// share opens buffers to the ranks of a group on this host, and calls read with those of all of
-// them. read returns the bytes that it has read or written. share is collective in the group. If it
-// fails, so does the pass.
-func (p phase) share(group *host, mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
+// over returns the ranks that compute gradients from each other's operands: those of a host or, if
+// a sequence is on several hosts, those that share it.
+func (c *contextPart) over(h *host) *peers {
+	if c == nil || c.group.sent == nil {
+		return h.peers
+	}
+	return c.group
+}
+
+// share opens buffers to a group, and calls read with those of all ranks. read returns the bytes
+// that it has read or written. share is collective in the group. If it fails, so does the pass.
+func (p phase) share(group *peers, mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
 	if p.failed == nil {
-		p.failed = p.read(read, func() (openBuffers, error) { return group.open(p, mine) })
+		p.failed = group.read(p.ex, mine, read)
 	}
-}
-
-// shareParts is share for the ranks that share a sequence. If they are on several hosts, to and
-// from say what those on other hosts need of each other. The lists have that in place of buffers.
-func (p phase) shareParts(mine [][]byte, to, from parts, read func(lists [][][]byte) (bytes int, err error)) {
-	r := p.cp.remote
-	if r == nil {
-		p.share(p.cp.group, mine, read)
-	} else if p.failed == nil {
-		mark := p.ex.Mark()
-		defer p.ex.Release(mark)
-		p.failed = p.read(read, func() (openBuffers, error) { return r.open(p, mine, r.exchange(to, from)) })
-	}
-}
-
-func (p phase) read(read func(lists [][][]byte) (bytes int, err error), open func() (openBuffers, error)) error {
-	peers, err := open()
-	if err != nil {
-		return err
-	}
-	peers.bytes, err = read(peers.lists)
-	return peers.close(p, err)
 }
 
 // gather calls read with x of each rank of the cp group in turn. All have the same shape. With
 // first, only the first rank reads.
 func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
-	whole := func(reads bool) [][]byte {
-		if !reads {
-			return nil
-		}
-		return [][]byte{x.Bytes()}
-	}
-	to := func(rank int) [][]byte { return whole(!first || rank == 0) }
-	from := func(int) [][]byte { return p.roomFor(whole(!first || p.cp.rank == 0)) }
-	p.shareParts([][]byte{x.Bytes()}, to, from, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.group, [][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		if first && p.cp.rank > 0 {
 			return 0, nil
 		}
@@ -147,23 +124,12 @@ func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
 			if len(list[0]) != len(x.Bytes()) {
 				return bytes, fmt.Errorf("rank %d shows %d bytes, want %d", rank, len(list[0]), len(x.Bytes()))
 			}
-			if p.cp.remote.isHere(rank) {
-				bytes += len(list[0])
-			}
-			if !p.ex.Dry() {
+			if bytes += len(list[0]); !p.ex.Dry() {
 				read(tensor.FromBytes(list[0], x.DType(), x.Len()))
 			}
 		}
 		return bytes, nil
 	})
-}
-
-// roomFor returns new buffers as long as others.
-func (p phase) roomFor(like [][]byte) (all [][]byte) {
-	for _, b := range like {
-		all = append(all, p.ex.New(tensor.UINT8, len(b)).Bytes())
-	}
-	return all
 }
 
 // exchanged is a matrix that changes hands, and the arena for what replaces it.
@@ -180,7 +146,6 @@ func (p phase) toHeads(list ...exchanged) []tensor.Tensor { return p.exchange(li
 func (p phase) toRows(list ...exchanged) []tensor.Tensor { return p.exchange(list, false) }
 
 func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
-	x := partExchange{phase: p, list: list, toHeads: toHeads}
 	var mine [][]byte
 	c := p.cp
 	for _, e := range list {
@@ -189,81 +154,29 @@ func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
 		if !toHeads {
 			rows, cols = e.x.Dim(0)/c.ranks, e.x.Dim(1)*c.ranks
 		}
-		x.all = append(x.all, e.to.New(e.x.DType(), rows, cols))
+		all = append(all, e.to.New(e.x.DType(), rows, cols))
 	}
-	p.shareParts(mine, x.send, x.receive, x.read)
-	return x.all
-}
-
-// partExchange is an exchange of heads and rows. Between hosts, each pair of ranks exchanges what
-// one needs of the other: [tokens, heads/cp·n].
-type partExchange struct {
-	phase
-	list    []exchanged
-	all     []tensor.Tensor // what replaces the list
-	toHeads bool
-}
-
-// send returns what another rank needs of the list.
-func (x partExchange) send(rank int) (part [][]byte) {
-	for i, e := range x.list {
-		if !x.toHeads {
-			part = append(part, rowBytes(e.x, rank*x.cp.tokens, (rank+1)*x.cp.tokens))
-			continue
-		}
-		cols := x.all[i].Dim(1)
-		packed := x.ex.New(e.x.DType(), x.cp.tokens, cols)
-		tensor.Convert(x.ex, packed.Mat(), e.x.Mat().ColSlice(rank*cols, (rank+1)*cols))
-		part = append(part, packed.Bytes())
-	}
-	return part
-}
-
-// receive returns the memory for what another rank sends: the rows of heads have their place.
-func (x partExchange) receive(rank int) (part [][]byte) {
-	for i, e := range x.list {
-		if x.toHeads {
-			part = append(part, rowBytes(x.all[i], rank*x.cp.tokens, (rank+1)*x.cp.tokens))
-			continue
-		}
-		part = append(part, x.ex.New(e.x.DType(), x.cp.tokens, e.x.Dim(1)).Bytes())
-	}
-	return part
-}
-
-// read copies the parts of all ranks.
-func (x partExchange) read(lists [][][]byte) (bytes int, err error) {
-	c := x.cp
-	for i, e := range x.list {
-		for r, of := range lists {
-			here := c.remote.isHere(r)
-			if !here && x.toHeads {
-				continue
-			}
-			n := e.x.Dim(0)
-			if !here {
-				n = c.tokens
-			}
-			from, ok := rowsOf(of[i], e.x.DType(), n, e.x.Dim(1))
-			if !ok {
-				return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
-			}
-			to, rows, cols := x.all[i].Mat(), c.tokens, x.all[i].Dim(1)
-			if x.toHeads {
-				to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
-			} else {
-				cols /= c.ranks
-				if to = to.ColSlice(r*cols, (r+1)*cols); here {
-					from = from.RowSlice(c.rank*rows, (c.rank+1)*rows)
+	p.share(c.group, mine, func(lists [][][]byte) (bytes int, err error) {
+		for i, e := range list {
+			for r, of := range lists {
+				from, ok := rowsOf(of[i], e.x.DType(), e.x.Dim(0), e.x.Dim(1))
+				if !ok {
+					return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
 				}
-			}
-			tensor.Convert(x.ex, to, from)
-			if here {
+				to, rows, cols := all[i].Mat(), c.tokens, all[i].Dim(1)
+				if toHeads {
+					to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
+				} else {
+					cols /= c.ranks
+					to, from = to.ColSlice(r*cols, (r+1)*cols), from.RowSlice(c.rank*rows, (c.rank+1)*rows)
+				}
+				tensor.Convert(p.ex, to, from)
 				bytes += to.Rows * to.Cols * to.DType().Size()
 			}
 		}
-	}
-	return bytes, nil
+		return bytes, nil
+	})
+	return all
 }
 
 // contextWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has
@@ -277,15 +190,8 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 	if adds {
 		sum = p.ex.New(tensor.FP32, to.Dims()...)
 	}
-	reader, operands := p.layer%p.cp.ranks, [][]byte{dy.Bytes(), x.Bytes()}
-	send := func(rank int) [][]byte {
-		if rank != reader {
-			return nil
-		}
-		return operands
-	}
-	receive := func(int) [][]byte { return p.roomFor(send(p.cp.rank)) }
-	p.shareParts(operands, send, receive, func(lists [][][]byte) (bytes int, err error) {
+	reader := p.layer % p.cp.ranks
+	p.share(p.cp.group, [][]byte{dy.Bytes(), x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		if p.cp.rank != reader {
 			if !p.ex.Dry() {
 				sum.Zero()
@@ -303,9 +209,7 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 			} else {
 				tensor.Wgrad(p.ex, sum.Mat(), left, right, p.cp.tokens, false)
 			}
-			if p.cp.remote.isHere(r) {
-				bytes += len(list[0]) + len(list[1])
-			}
+			bytes += len(list[0]) + len(list[1])
 		}
 		return bytes, nil
 	})
@@ -323,30 +227,16 @@ func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s
 	c, n := p.cp, s.x.Cols
 	runs := p.ex.New(tensor.FP32, tensor.NormRuns(s.x.Rows), n)
 	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX)
-	own := func(rank int) (lo, hi int) { return n * rank / c.ranks, n * (rank + 1) / c.ranks }
-	lo, hi := own(c.rank)
-	send := func(rank int) [][]byte {
-		lo, hi := own(rank)
-		packed := p.ex.New(tensor.FP32, runs.Dim(0), hi-lo)
-		tensor.Convert(p.ex, packed.Mat(), runs.Mat().ColSlice(lo, hi))
-		return [][]byte{packed.Bytes()}
-	}
-	receive := func(int) [][]byte { return [][]byte{p.ex.New(tensor.FP32, runs.Dim(0), hi-lo).Bytes()} }
-	p.shareParts([][]byte{runs.Bytes()}, send, receive, func(lists [][][]byte) (bytes int, err error) {
+	lo, hi := n*c.rank/c.ranks, n*(c.rank+1)/c.ranks
+	p.share(c.group, [][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		all := make([]tensor.Matrix, len(lists))
 		for r, list := range lists {
-			cols, here := n, c.remote.isHere(r)
-			if !here {
-				cols = hi - lo
-			}
-			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), cols)
+			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), n)
 			if !ok {
 				return 0, fmt.Errorf("the gradients of rank %d do not fit", r)
 			}
-			if all[r] = part; here {
-				all[r] = part.ColSlice(lo, hi)
-				bytes += len(list[0]) / n * (hi - lo)
-			}
+			all[r] = part.ColSlice(lo, hi)
+			bytes += len(list[0]) / n * (hi - lo)
 		}
 		tensor.SumNormRuns(p.ex, s.dw.F32()[lo:hi], all)
 		return bytes, nil
@@ -366,13 +256,12 @@ func (c *contextPart) parts() int {
 	return c.ranks
 }
 
-// sequenceHost returns the ranks of this host that share a sequence and, if there are others, all.
-func (m Mesh) sequenceHost() (here *host, all *remote) {
-	if m.SequenceHost == nil {
-		return newHost(m.Sequence, nil), nil
+// sequencePeers returns the ranks that share a sequence; nil: this one alone does.
+func (m Mesh) sequencePeers() *peers {
+	if m.Sequence == nil {
+		return nil
 	}
-	here = &host{comm: m.SequenceHost}
-	return here, newRemote(m.Sequence, here)
+	return newPeers(m.Sequence, m.SequenceHost)
 }
 
 // sharers returns the ranks with which a rank shares sequences.

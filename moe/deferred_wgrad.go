@@ -204,12 +204,6 @@ func (r *wgradRows) copy(at int, from *wgradRows, first, n int) {
 	}
 }
 
-// rowBytes returns rows [lo, hi) of a matrix as bytes.
-func rowBytes(t tensor.Tensor, lo, hi int) []byte {
-	size := t.Dim(1) * t.DType().Size()
-	return t.Bytes()[lo*size : hi*size]
-}
-
 // group returns the rows of group g.
 func (r *wgradRows) group(g int) (lo, hi int) {
 	if g > 0 {

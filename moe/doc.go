@@ -19,7 +19,7 @@
 //	layers        block, recompute, layer, balance, router, ffn, mla, gqa, attention, norm
 //	sums          passsums, rest_rows, deferred_wgrad, replicas, remoterows, contextgradients,
 //	              host, gradient_tree, pass_tree
-//	sharing       tensorparallel, contextparallel, remote, mesh
+//	sharing       tensorparallel, contextparallel, share, mesh
 //	products      linear, scales, draws, quantized, operands, exchange_timing
 //	passes        phase, param, counts, loss
 //	configuration costs, linears, products, precision, lowprecision, selection, recipe, flavors,

@@ -33,9 +33,10 @@ func newGradientTree(ex *tensor.Exec, sum tensor.Tensor, adds bool, leaves int, 
 	return t
 }
 
-// gradientTree returns a tree for this rank's rows of the gradient of a pass.
-func (w *weight) gradientTree(p phase, leaves int, fused bool) gradientTree {
-	to, adds := w.nextGrad(p)
+// gradientTree returns a tree for some of this rank's rows of the gradient of a pass. The others
+// are zeros.
+func (w *weight) gradientTree(p phase, own [2]int, leaves int, fused bool) gradientTree {
+	to, adds := w.nextRows(p, own)
 	return newGradientTree(p.ex, to, adds, leaves, fused)
 }
 

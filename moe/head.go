@@ -26,10 +26,7 @@ type output struct {
 
 	partials  []outputPartial // memory of outputGradient
 	rowLosses []float64       // where rows of a shared sequence leave their losses; nil: there is none
-
-	// of a sequence on several hosts
-	again tensor.CrossEntropy // of rows of other hosts
-	piece *[2]int             // the tokens whose gradients this rank computes; nil: all of its rows
+	piece     [2]int          // the tokens whose gradients this rank computes in a pass
 }
 
 // prediction holds the inputs and outputs of one prediction from hidden states.
@@ -142,7 +139,7 @@ func (o *output) train(p phase, all []prediction) error {
 			lo, hi := sum.mine.part(i, sum.mine.rank)
 			o.rows(p, all, lo, hi, sum.kept)
 		}
-		if err := sum.add(p, all, i); err != nil {
+		if err := sum.add(p, i); err != nil {
 			return err
 		}
 	}
@@ -162,9 +159,6 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 		n = rows.x.Rows
 		c := outputChunk{prediction: *a, row: at, token: token, predictionRows: rows, logits: logits}
 		o.losses(p, &c)
-		if held.softmax.Valid() && !p.ex.Dry() {
-			o.loss.Softmax(float64s(held.softmax.Bytes())[2*(at-lo):])
-		}
 		if p.train {
 			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), rows.x)
 			o.gradients(p, &c, held.dlogits, at-lo)

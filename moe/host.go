@@ -20,17 +20,16 @@ import (
 
 	"spmoe/collective"
 	"spmoe/tensor"
-	"spmoe/tensor/profile"
 )
 
-// host is a rank's end of what its host shares. A nil host shares nothing.
+// host is a rank's end of what its host shares, or of experts whose replicas are on several hosts. A
+// nil host shares nothing.
 type host struct {
-	comm    *collective.Comm
-	offset  int        // the rank that computes the first rows of the next weight
-	lists   [][][]byte // of the ranks, while a window is open
+	*peers
+	offset  int // the rank that computes the first rows of the next weight
 	mine    [][]byte
 	waiting []wgrad
-	remote  *remoteRows // nil: all ranks are on this host
+	order   []int // of the ranks' shares, if they are on several hosts: see [Group.Slices]
 }
 
 // wgrad is the gradient of a layer's weight, whose operands are complete and do not change until it
@@ -51,7 +50,7 @@ func newHost(c, local *collective.Comm) *host {
 	if c == nil || c.Size() == 1 {
 		return nil
 	}
-	return &host{comm: c}
+	return &host{peers: newPeers(c, c)}
 }
 
 // first reports whether this rank allocates the memory of the host.
@@ -151,8 +150,8 @@ func (h *host) divide(n, unit int) [][2]int {
 	all := make([][2]int, ranks)
 	for part := range parts {
 		rank := (part + h.offset) % ranks
-		if h.remote != nil { // parts follow each other in this order
-			rank = h.remote.order[(part*ranks+h.offset)/len(parts)]
+		if h.order != nil { // parts follow each other in this order
+			rank = h.order[(part*ranks+h.offset)/len(parts)]
 		}
 		all[rank] = parts[part]
 	}
@@ -215,76 +214,31 @@ func (h *host) compute(p phase) error {
 		mine = w.buffers(p.ex, mine)
 	}
 	h.mine = mine
-	open := h.open
-	if h.remote != nil {
-		open = h.openRows
-	}
-	peers, err := open(p, mine)
+	at := 0 // the buffers of a weight
+	peers, err := h.openWaiting(p, mine)
 	if err != nil {
 		return err
 	}
-	at, chain := 0, h.beginChain(p) // at the buffers of a weight
 	for _, w := range all {
 		n := w.buffersLen()
-		if err = w.compute(p, peers.lists, at, n, chain); err != nil {
+		if err = w.compute(p, peers.lists, at, n); err != nil {
 			break
 		}
-		peers.bytes += w.bytesRead(p.ex, peers.lists, at, n)
+		peers.bytes += w.bytesRead(p, peers.lists, at, n)
 		at += n
 	}
-	return peers.close(p, chain.end(p, err))
+	return peers.close(p.ex, err)
 }
 
-// openBuffers is a window, and the buffers of each rank.
-type openBuffers struct {
-	window collective.Buffers
-	remote *remote // messages are on their way to other hosts; nil: none are
-	alone  bool    // there is no window
-	lists  [][][]byte
-	bytes  int // that this rank has read from them
-}
-
-// open opens buffers of this rank to the others. All ranks open the same number of them.
-func (h *host) open(p phase, mine [][]byte) (o openBuffers, err error) {
-	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
-	o.lists = h.lists[:0]
-	if o.window, err = h.comm.OpenBuffers(mine); err != nil {
-		return o, fmt.Errorf("gradients of weights: %w", err)
+// openWaiting opens the operands of this rank to those that compute with them.
+func (h *host) openWaiting(p phase, mine [][]byte) (openBuffers, error) {
+	switch {
+	case h.sent != nil:
+		return h.openRows(p, mine)
+	case h.waiting[0].rows != nil:
+		return h.window(p.ex, mine)
 	}
-	for r := range h.comm.Size() {
-		list, failed := o.window.Of(r)
-		if failed == nil && len(list) != len(mine) {
-			failed = fmt.Errorf("rank %d has opened %d buffers, not %d", r, len(list), len(mine))
-		}
-		if err == nil {
-			err = failed
-		}
-		o.lists = append(o.lists, list)
-	}
-	h.lists = o.lists
-	if err != nil {
-		return o, o.close(p, err)
-	}
-	return o, nil
-}
-
-// close returns when all ranks have computed their rows. err is what this rank has failed with.
-func (o *openBuffers) close(p phase, err error) error {
-	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
-	if o.remote != nil {
-		if sent := o.remote.sent.Wait(); err == nil {
-			err = sent
-		}
-	}
-	if !o.alone {
-		if closed := o.window.Close(o.bytes); err == nil {
-			err = closed
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("gradients of weights: %w", err)
-	}
-	return nil
+	return p.cp.over(h).open(p.ex, mine)
 }
 
 // buffersLen returns the number of buffers.
@@ -321,23 +275,20 @@ func (w wgrad) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
 
 // compute computes this rank's rows from the operands of all ranks: n buffers each, from number at
 // on.
-func (w wgrad) compute(p phase, lists [][][]byte, at, n int, chain *sumChain) error {
-	l := w.layer
+func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
+	l, own := w.layer, w.layer.piece(p)
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	switch {
 	case w.rows != nil:
 		return w.computeExperts(p, lists, at)
-	case chain != nil:
-		return chain.compute(p, w, lists, at, n)
-	case l.rows[0] < l.rows[1]:
-		if p.cp != nil {
-			return w.computeParts(p, lists, at, n)
-		}
-		sum := l.gradientTree(p, len(lists), true)
+	case p.cp != nil:
+		return w.computeParts(p, lists, at, n)
+	case own[0] < own[1]:
+		sum := l.gradientTree(p, own, len(lists), true)
 		for r, list := range lists {
 			to, adds := sum.next()
-			if !w.product(p, to, adds, false, list[at:at+n], r == l.host.comm.Rank()) {
+			if !w.product(p, to, own, adds, false, list[at:at+n]) {
 				return fmt.Errorf("the operands of rank %d do not fit", r)
 			}
 			sum.push()
@@ -349,13 +300,14 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int, chain *sumChain) er
 
 // bytesRead returns the bytes of the buffers that compute reads: the columns of dy that belong to
 // this rank's rows, and all of x.
-func (w wgrad) bytesRead(ex *tensor.Exec, lists [][][]byte, at, n int) (sum int) {
-	own := w.layer.ownRows()
+func (w wgrad) bytesRead(p phase, lists [][][]byte, at, n int) (sum int) {
+	piece := w.layer.piece(p)
+	own := piece[1] - piece[0]
 	if own == 0 {
 		return 0
 	}
 	if w.rows != nil {
-		return w.rowsRead(ex, lists, at, n)
+		return w.rowsRead(p.ex, lists, at, n)
 	}
 	for _, list := range lists {
 		for i, b := range list[at : at+n] {
@@ -377,20 +329,12 @@ func (w wgrad) rowBytes() int {
 	return w.dy.Dim(1) * w.dy.DType().Size()
 }
 
-// rowsOf returns memory of a peer as a matrix. It returns false if the length does not fit.
-func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok bool) {
-	if len(b) != rows*cols*dtype.Size() {
-		return m, false
-	}
-	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
-}
-
-// product computes this rank's rows of the gradient over the tokens of one rank. goesOn says that
+// product computes rows of the gradient over the tokens of one rank. goesOn says that
 // they go on with the chain of sums in to. It returns false if the operands in list do not fit the
-// weight. own says that the rank is this one.
-func (w wgrad) product(p phase, to tensor.Tensor, adds, goesOn bool, list [][]byte, own bool) bool {
+// weight.
+func (w wgrad) product(p phase, to tensor.Tensor, own [2]int, adds, goesOn bool, list [][]byte) bool {
 	l, seq := w.layer, p.batch.Seq
-	lo, hi := l.rows[0], l.rows[1]
+	lo, hi := own[0], own[1]
 	rows := len(list[0]) / w.rowBytes()
 	switch {
 	case len(list[0]) == 0:
@@ -408,13 +352,9 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds, goesOn bool, list [][]by
 		}
 		return ok
 	default:
-		dy, x, ok := w.dy.cols, w.x.cols, true
-		if !own {
-			var fits bool
-			dy, ok = w.dy.cols.Like(rows, list[0], list[1], list[2])
-			x, fits = w.x.cols.Like(rows, list[3], list[4], list[5])
-			ok = ok && fits
-		}
+		dy, ok := w.dy.cols.Like(rows, list[0], list[1], list[2])
+		x, fits := w.x.cols.Like(rows, list[3], list[4], list[5])
+		ok = ok && fits
 		span := l.mx.wholeBlocks(seq, rows)
 		if goesOn {
 			span = 0

@@ -30,9 +30,8 @@ type Model struct {
 	mesh      Mesh
 	stage     Stage      // the part of the model that this is
 	host      *host      // shares the dense group; nil: each rank has its own
-	context   *host      // the ranks of this host that share each sequence; nil: none do
-	remote    *remote    // all that share each sequence, on several hosts; nil: they are on this one
-	tensor    *host      // the ranks that divide products of dense layers; nil: none do
+	context   *peers     // the ranks that share each sequence; nil: none do
+	tensor    *peers     // the ranks that divide products of dense layers; nil: none do
 	sharded   *sharded   // the dense group, over hosts; nil: it is not sharded
 	embedding weight     // [vocab, dim]; only in a stage that embeds
 	blocks    []*block   // those that predict further ahead are the last ones
@@ -99,11 +98,6 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if err := b.precision.CheckContext(cfg, mesh.Layout, seq); err != nil {
 		return nil, err
 	}
-	if mesh.SequenceHost != nil {
-		if err := b.precision.CheckChains(); err != nil {
-			return nil, err
-		}
-	}
 	if err := mesh.agree(b.precision); err != nil {
 		return nil, err
 	}
@@ -111,8 +105,10 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, tensor: newHost(mesh.TP, nil), arenas: &passArenas{}}
-	m.context, m.remote = mesh.sequenceHost()
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}}
+	if m.context = mesh.sequencePeers(); mesh.TP != nil {
+		m.tensor = newPeers(mesh.TP, mesh.TP)
+	}
 	if b.dry != nil {
 		m.rope, m.rowStore.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
 	} else {

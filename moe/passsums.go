@@ -61,12 +61,12 @@ func (g *Group) Divide(peers *collective.Comm, parts ...Division) {
 // and exist on the host of that rank only. Slices follow each other in the order of Ranks or, with
 // Across, in that of the places on hosts. nil: it is another group.
 func (g *Group) Slices() (all []Division) {
-	if g.together == nil || g.together.remote == nil {
+	if g.together == nil || g.together.order == nil {
 		return nil
 	}
 	for _, w := range g.weights {
 		d, cols := Division{First: w.at}, w.Grad.Mat().Cols
-		for _, rank := range g.together.remote.order {
+		for _, rank := range g.together.order {
 			rows := w.shares[rank]
 			d.Counts = append(d.Counts, (rows[1]-rows[0])*cols)
 		}
@@ -102,6 +102,9 @@ func (s *passSums) reduce(ex *tensor.Exec) error {
 func (p phase) sumPass() error {
 	ex := p.ex
 	for _, g := range p.model.Groups {
+		if p.ex.Dry() && g.Across != nil { // a dry run does not divide groups
+			g.restart()
+		}
 		if len(g.sums) == 0 || g.sums[0].peers.Size() < 2 {
 			continue // one rank adds up its passes itself
 		}
@@ -114,11 +117,16 @@ func (p phase) sumPass() error {
 				return fmt.Errorf("summing %s gradients: %w", g.Name, err)
 			}
 		}
-		for _, w := range g.weights {
-			w.passes.restart()
-		}
+		g.restart()
 	}
 	return nil
+}
+
+// restart makes the next pass store its own gradients.
+func (g *Group) restart() {
+	for _, w := range g.weights {
+		w.passes.restart()
+	}
 }
 
 // sumPass sums the gradients of a pass over the ranks and saves them, since the next pass

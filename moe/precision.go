@@ -154,18 +154,6 @@ func (p Precision) CheckReplicas() error {
 	return nil
 }
 
-// CheckChains returns an error if the gradients of dense weights cannot go from host to host as a
-// chain of sums.
-func (p Precision) CheckChains() error {
-	plain := Recipe{Sum: p.Sum}
-	for _, r := range append(p.recipesOf(Linear), &plain) {
-		if !r.chains() {
-			return fmt.Errorf("precision %s with sum %v: sums of weight gradients cannot go on with the next part of a sequence, so the ranks that share one must be on one host", p.Name, p.Sum)
-		}
-	}
-	return nil
-}
-
 // chains reports whether a sum over rows can go on with that of earlier ones: see mx.Sum.Continues.
 func (r *Recipe) chains() bool {
 	left, right := r.Wgrad.Left.Format, r.Wgrad.Right.Format

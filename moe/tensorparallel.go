@@ -33,8 +33,8 @@ func (p phase) dividesColumns(l *linear, x *activation) bool {
 }
 
 // columns returns the columns [lo, hi) of n that this rank computes, in whole units.
-func (h *host) columns(n, unit int) (lo, hi int) {
-	units, rank, ranks := (n+unit-1)/unit, h.comm.Rank(), h.comm.Size()
+func (g *peers) columns(n, unit int) (lo, hi int) {
+	units, rank, ranks := (n+unit-1)/unit, g.comm.Rank(), g.comm.Size()
 	return min(units*rank/ranks*unit, n), min(units*(rank+1)/ranks*unit, n)
 }
 
