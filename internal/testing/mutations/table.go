@@ -63,7 +63,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "dense-own-rows", Text: "a dense gradient has the rank's own tokens, once per rank",
-		File: "moe/host.go", Old: `if !w.product(p, to, adds,`, New: `list = lists[l.host.comm.Rank()]; if !w.product(p, to, adds,`,
+		File: "moe/host.go", Old: `if !w.product(p, to, own, adds,`, New: `list = lists[l.host.comm.Rank()]; if !w.product(p, to, own, adds,`,
 		Axis: ranks, Tensor: denseWeight,
 	},
 	{
@@ -300,12 +300,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "tensor-weight-all", Text: "a dense gradient has each sequence once per rank that divides its products",
-		File: "moe/contextgradients.go", Old: `sum := l.gradientTree(p, len(lists)/parts, false)`,
+		File: "moe/contextgradients.go", Old: `sum := l.gradientTree(p, own, len(lists)/parts, false)`,
 		New: `all := lists; lists = nil
 	for i := 0; i < len(all); i += parts {
 		for range p.model.mesh.Layout.Tensor() { lists = append(lists, all[i:i+parts]...) }
 	}
-	sum := l.gradientTree(p, len(lists)/parts, false)`,
+	sum := l.gradientTree(p, own, len(lists)/parts, false)`,
 		Args: products, Axis: divides, Tensor: denseWeight,
 	},
 	{
