@@ -13,7 +13,7 @@
 //
 //	generation    decode, cache, routing, qkclip
 //	forecasts     dry, stage_cut
-//	other files   hf_keys, hf, hf_deepseek, hf_grouped
+//	other files   hf_files, hf_keys, hf, hf_deepseek, hf_grouped
 //	model         pass, stage, model, mtp, embedded, builder, sharded, pass_arenas
 //	head          contexthead, head, head_gradient, head_sizes
 //	layers        block, recompute, layer, balance, router, ffn, mla, gqa, attention, norm
@@ -22,7 +22,7 @@
 //	sharing       tensorparallel, contextparallel, share, mesh
 //	products      linear, scales, draws, quantized, operands, exchange_timing
 //	passes        phase, param, counts, loss
-//	configuration costs, linears, products, precision, lowprecision, selection, recipe, flavors,
+//	configuration costs, linears, parts, products, precision, lowprecision, selection, recipe, flavors,
 //	              slices, training, config, init, rope
 //
 // # The owners of a weight gradient's sum
