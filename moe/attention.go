@@ -63,9 +63,7 @@ func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
 		table.Rotate(p.ex, x, p.batch.Seq)
 		return
 	}
-	p.decoding.each(func(e extension, lo, hi int) {
-		p.decoding.decoder.ropes[p.layer].From(e.cache.tokens).Rotate(p.ex, x.RowSlice(lo, hi), e.tokens)
-	})
+	p.decoding.rotate(p.ex, p.layer, x)
 }
 
 // rotateBack applies the transpose of rotate.
@@ -83,7 +81,8 @@ func (p phase) rotateBack(table *tensor.RotaryTable, x tensor.Matrix) {
 func (s *scoreState) attend(p phase, shape tensor.AttentionShape, top []float32) {
 	p.in(Scores)
 	if p.decoding != nil {
-		s.attendCached(p, shape)
+		s.o = activation{Tensor: p.saved.New(s.q.DType(), s.q.Dim(0), shape.Heads*shape.ValueDim)}
+		p.decoding.attend(p.ex, p.layer, shape, s.o.Tensor, s.q, s.k, s.v)
 		return
 	}
 	tokens := s.q.Dim(0)

@@ -40,37 +40,43 @@ func (c *Cache) Capacity() int { return c.capacity }
 // Reset forgets all tokens.
 func (c *Cache) Reset() { c.tokens = 0 }
 
-// attendCached appends the keys and values of the pass's tokens to the caches, and computes
-// attention over all that these hold then, with the kernel and the blocks of training.
-func (s *scoreState) attendCached(p phase, shape tensor.AttentionShape) {
-	s.o = activation{Tensor: p.saved.New(s.q.DType(), s.q.Dim(0), shape.Heads*shape.ValueDim)}
-	s.lse = p.saved.New(tensor.FP32, s.q.Dim(0)*shape.Heads)
-	job, work := cachedJob{scoreState: s, phase: p, shape: shape}, 0
-	p.decoding.each(func(e extension, lo, _ int) {
+// rotate implements [decoding].
+func (d *decodePass) rotate(ex *tensor.Exec, layer int, x tensor.Matrix) {
+	d.each(func(e extension, lo, hi int) {
+		d.decoder.ropes[layer].From(e.cache.tokens).Rotate(ex, x.RowSlice(lo, hi), e.tokens)
+	})
+}
+
+// attend implements [decoding] with the kernel and the blocks of training.
+func (d *decodePass) attend(ex *tensor.Exec, layer int, shape tensor.AttentionShape, o, q, k, v tensor.Tensor) {
+	job, work := cachedJob{decodePass: d, layer: layer, shape: shape, o: o, q: q, k: k, v: v}, 0
+	job.lse = ex.New(tensor.FP32, q.Dim(0)*shape.Heads)
+	d.each(func(e extension, lo, _ int) {
 		job.first = append(job.first, lo)
 		work += 2 * e.tokens * (e.cache.tokens + e.tokens) * shape.Heads * (shape.KeyDim + shape.ValueDim)
 	})
 	if n := len(job.first); n > 1 { // threads take whole sequences
-		tensor.Parallel(p.ex, n, work, job, attendSequences)
+		tensor.Parallel(ex, n, work, job, attendSequences)
 	} else {
-		attendSequences(p.ex, job, 0, n)
+		attendSequences(ex, job, 0, n)
 	}
 }
 
 // cachedJob holds the arguments of attendSequences.
 type cachedJob struct {
-	*scoreState
-	phase phase
-	shape tensor.AttentionShape
-	first []int // row of each sequence
+	*decodePass
+	layer           int
+	shape           tensor.AttentionShape
+	o, q, k, v, lse tensor.Tensor
+	first           []int // row of each sequence
 }
 
 // attendSequences appends to the caches of sequences [from, to) and computes their attention.
 func attendSequences(ex *tensor.Exec, j cachedJob, from, to int) {
 	for i := from; i < to; i++ {
-		e := j.phase.decoding.sequences[i]
+		e := j.sequences[i]
 		lo, hi, begin, end := j.first[i], j.first[i]+e.tokens, e.cache.tokens, e.cache.tokens+e.tokens
-		l := e.cache.layers[j.phase.layer]
+		l := e.cache.layers[j.layer]
 		for h := range j.shape.KVHeads {
 			appendHead(ex, l.keys.Index(h).Slice(begin, end), j.k.Slice(lo, hi), h)
 			appendHead(ex, l.values.Index(h).Slice(begin, end), j.v.Slice(lo, hi), h)

@@ -105,3 +105,13 @@ func atLeast(least, x float64) bool { return x >= least && !math.IsInf(x, 0) }
 
 // AllLayers returns the number of layers, including those that predict further ahead.
 func (c Config) AllLayers() int { return c.Layers + c.MTPLayers }
+
+// base returns the settings that all flavors share.
+func base() Config {
+	return Config{
+		Groups: 1, TopKGroups: 1,
+		ScoreFunc: Sigmoid, NormTopK: true, RouteScale: 1,
+		BiasSpeed: 1e-3, MTPWeight: 0.3,
+		NormEps: 1e-6, RopeTheta: 10000, MaxPositions: 16384,
+	}
+}

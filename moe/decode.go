@@ -159,13 +159,13 @@ func (d *Decoder) runStage(ex *tensor.Exec, m *Model, as *decodePass, tokens []i
 	if !m.stage.Predict {
 		return logits, d.relay.Send(ex, m, h)
 	}
-	return d.score(p, m, h)
+	return d.score(p, m, as.sequences, h)
 }
 
 // score returns the scores after the last token of each sequence. h is the hidden state of all
 // tokens.
-func (d *Decoder) score(p phase, m *Model, h tensor.Tensor) (tensor.Tensor, error) {
-	ex, sequences := p.ex, p.decoding.sequences
+func (d *Decoder) score(p phase, m *Model, sequences []extension, h tensor.Tensor) (tensor.Tensor, error) {
+	ex := p.ex
 	last := ex.New(h.DType(), len(sequences), m.Config.Dim)
 	end := 0
 	for i, s := range sequences {

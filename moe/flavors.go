@@ -70,16 +70,6 @@ func FlavorLike(model Config) (nearest Flavor) {
 	return nearest
 }
 
-// base returns the settings that all flavors share.
-func base() Config {
-	return Config{
-		Groups: 1, TopKGroups: 1,
-		ScoreFunc: Sigmoid, NormTopK: true, RouteScale: 1,
-		BiasSpeed: 1e-3, MTPWeight: 0.3,
-		NormEps: 1e-6, RopeTheta: 10000, MaxPositions: 16384,
-	}
-}
-
 func debug() Config {
 	c := base()
 	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 256, 256, 4, 1, 512

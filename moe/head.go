@@ -233,9 +233,6 @@ func (o *output) losses(p phase, c *outputChunk) {
 		n = min(seq-t%seq, c.count()-r)
 		sequence := &p.sequences[t/seq]
 		*sequence.of(c.ahead) += o.loss.Loss(r, r+n)
-		if !c.ahead {
-			sequence.best += o.loss.Best(r, r+n)
-		}
 	}
 }
 

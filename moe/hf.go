@@ -38,10 +38,10 @@ type hfCommon struct {
 func (h *hfCommon) common() *hfCommon { return h }
 
 // hfCommon returns what all families write.
-func (c Config) hfCommon(architecture string) hfCommon {
+func (c Config) hfCommon(kind, architecture string) hfCommon {
 	theta := decimal(c.RopeTheta)
 	h := hfCommon{
-		Architectures: []string{architecture}, ModelType: c.HFModelType(), HiddenAct: "silu",
+		Architectures: []string{architecture}, ModelType: kind, HiddenAct: "silu",
 		Vocab: c.Vocab, Dim: c.Dim, Layers: c.Layers, DenseInter: c.DenseInter, Heads: c.Heads,
 		TopK: c.TopK, ExpertInter: c.ExpertInter, NormTopK: c.NormTopK,
 		NormEps: decimal(c.NormEps), MaxPositions: c.MaxPositions, RopeTheta: &theta,

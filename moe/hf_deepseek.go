@@ -86,7 +86,7 @@ func (h *hfDeepSeek) supported() error {
 func (c Config) hfDeepSeek() *hfDeepSeek {
 	interleave, every := true, 1
 	h := &hfDeepSeek{
-		hfCommon: c.hfCommon("DeepseekV3ForCausalLM"), MoEFreq: &every, DenseLayers: c.DenseLayers,
+		hfCommon: c.hfCommon("deepseek_v3", "DeepseekV3ForCausalLM"), MoEFreq: &every, DenseLayers: c.DenseLayers,
 		KVRank: c.KVRank, NopeDim: c.NopeDim, RopeDim: c.RopeDim, ValueDim: c.ValueDim,
 		Experts: c.Experts, SharedExperts: &c.SharedExperts, Groups: &c.Groups, TopKGroups: &c.TopKGroups,
 		ScoreFunc: c.ScoreFunc, TopKMethod: "noaux_tc", RouteScale: decimal(c.RouteScale), MTPLayers: c.MTPLayers, RopeInterleave: &interleave,

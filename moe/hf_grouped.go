@@ -65,7 +65,7 @@ func (c Config) hfQwen3() *hfQwen3 {
 	for i := range dense {
 		dense[i] = i
 	}
-	h := &hfQwen3{hfCommon: c.hfCommon("Qwen3MoeForCausalLM"), Experts: &c.Experts, OldExperts: &c.Experts, SparseStep: &step, DenseLayers: dense}
+	h := &hfQwen3{hfCommon: c.hfCommon("qwen3_moe", "Qwen3MoeForCausalLM"), Experts: &c.Experts, OldExperts: &c.Experts, SparseStep: &step, DenseLayers: dense}
 	h.AttentionBias = c.QKVBias
 	h.HeadDim = h.newRope(c)
 	return h
@@ -101,7 +101,7 @@ func (h *hfGLM4) config() (Config, error) {
 
 func (c Config) hfGLM4() *hfGLM4 {
 	h := &hfGLM4{
-		hfCommon: c.hfCommon("Glm4MoeForCausalLM"), QKNorm: c.QKNorm,
+		hfCommon: c.hfCommon("glm4_moe", "Glm4MoeForCausalLM"), QKNorm: c.QKNorm,
 		DenseLayers: c.DenseLayers, Experts: c.Experts, SharedExperts: c.SharedExperts, MTPLayers: c.MTPLayers,
 		Groups: c.Groups, TopKGroups: c.TopKGroups, RouteScale: decimal(c.RouteScale),
 	}

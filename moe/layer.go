@@ -255,3 +255,10 @@ func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor,
 		q.showSent(ex, Gradient, sent.Mat(), a.MX.Format)
 	}
 }
+
+// record records the routes of a layer.
+func (p phase) record(experts, weights tensor.Tensor) {
+	if r := p.batch.Routes; r != nil && r.Record != nil && !p.recomputing {
+		r.Record(p.layer, experts.I32(), weights.F32())
+	}
+}

@@ -77,33 +77,6 @@ type linear struct {
 	sum  mx.Sum    // of products that are not quantized
 }
 
-// activation is an input of linear layers: rows of activations or of their gradients, [rows, K].
-type activation struct {
-	tensor.Tensor
-	rowGroups
-	// quantized with blocks along rows, and along columns; zero: not quantized, or not yet
-	rows, cols mx.Tensor
-	// the first layer that quantized it, under whose name an observer sees it; nil: none yet
-	shown *mxLinear
-}
-
-// rowGroups says how rows are divided among the experts of this rank. The zero value means that all
-// rows are tokens of this rank, sequence after sequence.
-type rowGroups struct {
-	ends   []int32 // of the groups of rows; nil: there are no groups
-	first  int     // number of the first group among the experts of this rank
-	whole  []int32 // rows of each group together with those of its expert's replicas; empty: there are none
-	before []int32 // rows of whole that precede those of this rank; empty: none do
-	// of all passes of the step; nil: the rows are those of the step
-	inPasses *passRows
-}
-
-// linearState is the state of a linear layer in a pass.
-type linearState struct {
-	x  *activation // its input, which other layers may share
-	dy activation  // the gradient of its output
-}
-
 // forward returns y = x·W[g]ᵀ in x's type, [rows, N], in the arena to.
 func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
 	s.x = x
@@ -230,9 +203,4 @@ func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 	default:
 		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
 	}
-}
-
-// like returns a new matrix of x's shape and type.
-func like(to *tensor.Arena, x tensor.Tensor) tensor.Tensor {
-	return to.New(x.DType(), x.Dim(0), x.Dim(1))
 }

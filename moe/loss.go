@@ -1,6 +1,8 @@
 package moe
 
-import "math"
+import (
+	"math"
+)
 
 // Loss is the result of a pass, as sums over this rank's tokens. Their sums over ranks and passes
 // have the same bits for any distribution of sequences and layers. They are exact, because their
@@ -22,8 +24,6 @@ type Loss struct {
 // sequenceLoss holds the parts of Loss that are sums over the tokens of one sequence.
 type sequenceLoss struct {
 	main, ahead, balance float64
-
-	best int // next tokens that the model finds most likely
 }
 
 // Add adds the losses of other tokens, or of other layers.
@@ -52,23 +52,3 @@ func (l *Loss) sum(sequences []sequenceLoss) {
 
 // rounded returns a sequence's cross-entropy as Loss sums it.
 func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
-
-// SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or
-// Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
-func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
-	for i, l := range m.measured {
-		if !yield(i, rounded(l.main)) {
-			return
-		}
-	}
-}
-
-// SequenceBest yields the number of targets of each sequence that have the largest score of all
-// tokens. It is valid as long as SequenceLosses.
-func (m *Model) SequenceBest(yield func(i, targets int) bool) {
-	for i, l := range m.measured {
-		if !yield(i, l.best) {
-			return
-		}
-	}
-}

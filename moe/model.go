@@ -8,6 +8,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // Model is one rank's part of a model.
@@ -165,45 +166,6 @@ func (m *Model) Mesh() Mesh { return m.mesh }
 // "layer1_topk_index" (int32) and so on. They are valid during the call only. A nil f ends it.
 func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
 
-// Batch is the input of one pass of this rank.
-type Batch struct {
-	Inputs  []int32 // [sequences·Seq]
-	Targets []int32 // [sequences·Seq]: the token after each input
-	Seq     int     // tokens per sequence
-
-	// First is optional. Its [sequences·Seq] elements are, for each token, the first position of
-	// its sequence that the token attends to: the beginning of its document. Rotary positions
-	// continue through the sequence, because attention depends on their differences only.
-	First []int32
-
-	// GlobalSequences is the number of sequences that one optimizer step averages over: those of
-	// all ranks and of all gradient accumulation passes.
-	GlobalSequences int
-
-	// Seed and Step name the random numbers of stochastic rounding: those of the run and of this
-	// step. A recipe without it ignores them.
-	Seed, Step uint32
-
-	// More says that another pass of the same step follows. Until a pass without it, gradients are
-	// incomplete: sums over some passes are elsewhere, and so are rows of routed experts.
-	More bool
-
-	// Unscored is optional, for evaluations: the targets that do not count in the losses. Those of
-	// predictions further ahead count all.
-	Unscored []bool // [sequences·Seq]
-
-	// Shared says in an evaluation that the ranks of cp · tp have the same sequence, or none,
-	// and share it. Training passes always do.
-	Shared bool
-
-	// Routes is optional: it records or replaces the choices of experts.
-	Routes *Routes
-
-	// LogProbs is optional, [sequences·Seq]: the pass sets it to the natural logarithm of the
-	// probability of each target that counts, from the prediction of the next token.
-	LogProbs []float64
-}
-
 // Train runs forward and backward. It adds the gradients of the objective to all gradients, or sets
 // them after [Group.ZeroGrad]. The objective is
 //
@@ -291,8 +253,8 @@ func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, 
 // predict computes the losses of all tokens from the last hidden state. In training it sets dh to
 // the gradient.
 func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
-	targets := scoredTargets(p.scratch, p.batch, &p.loss.Tokens)
-	if p.cp != nil {
+	targets := p.batch.Targets
+	if p.loss.Tokens = len(targets); p.cp != nil {
 		targets = p.cp.whole.Targets
 	}
 	all := [2]prediction{{norm: m.norms[0], h: h, dh: dh, targets: targets, scale: p.scale()}}
@@ -314,23 +276,6 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 		return nil
 	}
 	return m.sharded.reduce(p, m.headUnit())
-}
-
-// scoredTargets returns the targets of a batch, with -1 for those that do not count, and sets n to
-// the number of the others.
-func scoredTargets(to *tensor.Arena, b Batch, n *int) []int32 {
-	if *n = len(b.Targets); b.Unscored == nil {
-		return b.Targets
-	}
-	scored := to.New(tensor.INT32, len(b.Targets)).I32()
-	copy(scored, b.Targets)
-	for i, unscored := range b.Unscored {
-		if unscored {
-			scored[i] = -1
-			*n--
-		}
-	}
-	return scored
 }
 
 // Params returns all parameters of this rank in a fixed order.
@@ -359,3 +304,64 @@ func (m *Model) repeat(ex *tensor.Exec, times int) {
 		c.Repeat(times)
 	}
 }
+
+// SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or
+// Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
+func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
+	for i, l := range m.measured {
+		if !yield(i, rounded(l.main)) {
+			return
+		}
+	}
+}
+
+// locate counts the rows of earlier passes, and of earlier ranks in this one, if the precision
+// draws random numbers. Passes before the last one have equally many rows. It is collective.
+func (p phase) locate() error {
+	m := p.model
+	if p.earlier = 0; !m.precision.draws() {
+		return nil
+	}
+	earlier, all, err := p.countRows()
+	if err != nil {
+		return fmt.Errorf("counting the tokens of ranks: %w", err)
+	}
+	p.earlier = earlier
+	if p.train {
+		if m.begun == 1 {
+			m.passRows = all
+		}
+		p.earlier += uint64(p.place) * m.passRows
+	}
+	return nil
+}
+
+// countRows returns the rows of earlier ranks in this pass, and those of all ranks.
+func (p phase) countRows() (earlier, all uint64, err error) {
+	mine, c := len(p.batch.Inputs), p.model.mesh.Operands
+	if c == nil {
+		return 0, uint64(mine), nil
+	}
+	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	counts := make([]int64, c.Size())
+	if err := collective.AllGather(c, counts, []int64{int64(mine)}); err != nil {
+		return 0, 0, err
+	}
+	for r, n := range counts {
+		if r < c.Rank() {
+			earlier += uint64(n)
+		}
+		all += uint64(n)
+	}
+	return earlier, all, nil
+}
+
+// ObserveQuantized calls f with every operand that a linear layer quantizes from now on, in
+// training and in evaluation: inputs and gradients in each pass, weights when their Group is
+// refreshed. A nil f ends it.
+//
+// f runs on the rank's goroutine before the operand is multiplied. Its argument is valid during the
+// call only. If f changes codes and scales, the changed ones are multiplied, so tests can break a
+// recipe. Weights that several ranks hold must be changed in the same way on all of them, unless
+// they are quantized elsewhere.
+func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }

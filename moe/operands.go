@@ -10,19 +10,6 @@ import (
 	"spmoe/tensor"
 )
 
-// Operand is the role of a quantized tensor in the products of a linear layer.
-type Operand uint8
-
-// The operands.
-const (
-	Input Operand = iota
-	Weight
-	Gradient // of the layer's output
-)
-
-// String implements [fmt.Stringer].
-func (o Operand) String() string { return [...]string{"input", "weight", "gradient"}[o] }
-
 // Quantized is one operand of a linear layer's products, or of the products of all experts of this
 // rank in a layer, after quantization and before multiplication.
 type Quantized struct {
@@ -56,16 +43,6 @@ type Quantized struct {
 	// Tensor if no product needs it again.
 	Again bool
 }
-
-// ObserveQuantized calls f with every operand that a linear layer quantizes from now on, in
-// training and in evaluation: inputs and gradients in each pass, weights when their Group is
-// refreshed. A nil f ends it.
-//
-// f runs on the rank's goroutine before the operand is multiplied. Its argument is valid during the
-// call only. If f changes codes and scales, the changed ones are multiplied, so tests can break a
-// recipe. Weights that several ranks hold must be changed in the same way on all of them, unless
-// they are quantized elsewhere.
-func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }
 
 // operands holds the observer for all quantized layers of a model.
 type operands struct{ observer func(Quantized) }

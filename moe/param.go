@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"hash/fnv"
 	"slices"
 
 	"spmoe/collective"
@@ -283,4 +284,15 @@ type HeadRows struct {
 	// The first Root rows take the root of the head's factor, because queries and keys both take
 	// it. The next Whole rows take all of it: those of rotated queries, whose keys all heads share.
 	Root, Whole int
+}
+
+// Fill writes elements [offset, offset+len(dst)) of the initial parameter. Each element is a
+// function of seed, name and its index only, so any sharding gives the same model.
+func (p *Param) Fill(dst []float32, offset int, seed uint64) {
+	h := fnv.New64a()
+	h.Write([]byte(p.Name))
+	key := mix(seed ^ mix(h.Sum64()))
+	for i := range dst {
+		dst[i] = p.Init.element(key, uint64(offset+i))
+	}
 }

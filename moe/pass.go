@@ -28,7 +28,7 @@ type Pass struct {
 	train     bool
 	recompute Recompute
 	observer  func(name string, t tensor.Tensor)
-	decoding  *decodePass  // nil: sequences are computed as a whole
+	decoding  decoding     // nil: sequences are computed as a whole
 	cp        *contextPart // this rank's part of the sequence; nil: batch has whole ones
 
 	deferred   bool // the step has several passes, or the experts have replicas: see deferWgrad

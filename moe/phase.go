@@ -25,6 +25,15 @@ type phase struct {
 	fused       bool // backward: each layer adds to its weights' gradients at once
 }
 
+// decoding is what attention needs of the earlier tokens of sequences that are extended. All
+// matrices have the rows of the pass.
+type decoding interface {
+	// rotate rotates x, [tokens, 2·pairs], to the positions of its tokens.
+	rotate(ex *tensor.Exec, layer int, x tensor.Matrix)
+	// attend appends k and v to the cache of a layer, and sets o to the output of attention.
+	attend(ex *tensor.Exec, layer int, shape tensor.AttentionShape, o, q, k, v tensor.Tensor)
+}
+
 // forwardPhase returns the phase of a forward pass. An evaluation puts its results where a training
 // pass would, so that both use the same memory.
 func (p *Pass) forwardPhase(ex *tensor.Exec) phase {

@@ -61,9 +61,3 @@ func (r Recompute) arenas(own, scratch *tensor.Arena) (kept, cheap *tensor.Arena
 	}
 	return own, own
 }
-
-// restore gives an activation its rows back. Its quantized forms are lost. From now on only wgrad
-// reads the activation, and it quantizes what it reads.
-func (a *activation) restore(x tensor.Tensor) {
-	*a = activation{Tensor: x, rowGroups: a.rowGroups, shown: a.shown}
-}

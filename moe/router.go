@@ -298,3 +298,11 @@ func sum(x []float32) float32 {
 	}
 	return s
 }
+
+// replayed returns the routes that replace the choices of a layer; nil: there are none.
+func (p phase) replayed() (experts []int32, weights []float32) {
+	if r := p.batch.Routes; r != nil && r.Replay != nil {
+		return r.Replay(p.layer)
+	}
+	return nil, nil
+}
