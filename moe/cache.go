@@ -1,6 +1,8 @@
 package moe
 
-import "spmoe/tensor"
+import (
+	"spmoe/tensor"
+)
 
 // Cache holds what attention needs of the earlier tokens of a sequence.
 type Cache struct {
@@ -12,23 +14,6 @@ type Cache struct {
 // layerCache is the cache of a layer: keys and values as training rounds them, head by head.
 type layerCache struct {
 	keys, values tensor.Tensor // [heads, capacity, keyDim], [heads, capacity, valueDim]
-}
-
-// NewCache returns a cache for a sequence of up to capacity tokens. It takes
-// capacity times the elements of Config.KVCache on all ranks of a pipeline together.
-func (d *Decoder) NewCache(capacity int) *Cache {
-	c := &Cache{layers: make([]layerCache, d.stages[0].Config.Layers), capacity: capacity}
-	for _, m := range d.stages {
-		dtype := m.precision.DType
-		for _, b := range m.mainBlocks() {
-			shape := m.Config.layer(b.layer).attention.shape()
-			c.layers[b.layer] = layerCache{
-				keys:   tensor.New(dtype, shape.KVHeads, capacity, shape.KeyDim),
-				values: tensor.New(dtype, shape.KVHeads, capacity, shape.ValueDim),
-			}
-		}
-	}
-	return c
 }
 
 // Tokens returns the number of cached tokens.
@@ -43,7 +28,7 @@ func (c *Cache) Reset() { c.tokens = 0 }
 // rotate implements [decoding].
 func (d *decodePass) rotate(ex *tensor.Exec, layer int, x tensor.Matrix) {
 	d.each(func(e extension, lo, hi int) {
-		d.decoder.ropes[layer].From(e.cache.tokens).Rotate(ex, x.RowSlice(lo, hi), e.tokens)
+		d.ropes[layer].From(e.cache.tokens).Rotate(ex, x.RowSlice(lo, hi), e.tokens)
 	})
 }
 
@@ -91,4 +76,25 @@ func attendSequences(ex *tensor.Exec, j cachedJob, from, to int) {
 func appendHead(ex *tensor.Exec, to, all tensor.Tensor, h int) {
 	dim := to.Dim(1)
 	tensor.Convert(ex, to.Mat(), all.Mat().ColSlice(h*dim, (h+1)*dim))
+}
+
+// extension is the part of a sequence that a pass adds.
+type extension struct {
+	cache  *Cache
+	tokens int // that the pass adds
+}
+
+// decodePass is the state of a pass of a Decoder in addition to its tokens.
+type decodePass struct {
+	ropes     []*tensor.RotaryTable // of each layer
+	sequences []extension // of this rank
+}
+
+// each calls f for each sequence with its rows [lo, hi) of the pass.
+func (d *decodePass) each(f func(e extension, lo, hi int)) {
+	lo := 0
+	for _, e := range d.sequences {
+		f(e, lo, lo+e.tokens)
+		lo += e.tokens
+	}
 }

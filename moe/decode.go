@@ -79,27 +79,6 @@ func (d *Decoder) ExpertsBefore(layer int) int {
 	return (layer - c.DenseLayers) * c.TopK
 }
 
-// extension is the part of a sequence that a pass adds.
-type extension struct {
-	cache  *Cache
-	tokens int // that the pass adds
-}
-
-// decodePass is the state of a pass of a Decoder in addition to its tokens.
-type decodePass struct {
-	decoder   *Decoder
-	sequences []extension // of this rank
-}
-
-// each calls f for each sequence with its rows [lo, hi) of the pass.
-func (d *decodePass) each(f func(e extension, lo, hi int)) {
-	lo := 0
-	for _, e := range d.sequences {
-		f(e, lo, lo+e.tokens)
-		lo += e.tokens
-	}
-}
-
 // Extend appends tokens to one sequence and returns the scores of the token after the last one:
 // [vocab] FP32, valid until the next call. The other ranks pass no cache and no tokens and get nil.
 func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, error) {
@@ -130,7 +109,7 @@ func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32) (l
 	defer ex.Release(mark)
 	d.check(sequences, tokens)
 	for _, m := range d.stages {
-		if logits, err = d.runStage(ex, m, &decodePass{decoder: d, sequences: sequences}, tokens); err != nil {
+		if logits, err = d.runStage(ex, m, &decodePass{ropes: d.ropes, sequences: sequences}, tokens); err != nil {
 			return logits, err
 		}
 	}
@@ -206,4 +185,21 @@ func (d *Decoder) check(sequences []extension, tokens []int32) {
 	if n != len(tokens) {
 		panic(fmt.Sprintf("moe: %d tokens for sequences that grow by %d", len(tokens), n))
 	}
+}
+
+// NewCache returns a cache for a sequence of up to capacity tokens. It takes
+// capacity times the elements of Config.KVCache on all ranks of a pipeline together.
+func (d *Decoder) NewCache(capacity int) *Cache {
+	c := &Cache{layers: make([]layerCache, d.stages[0].Config.Layers), capacity: capacity}
+	for _, m := range d.stages {
+		dtype := m.precision.DType
+		for _, b := range m.mainBlocks() {
+			shape := m.Config.layer(b.layer).attention.shape()
+			c.layers[b.layer] = layerCache{
+				keys:   tensor.New(dtype, shape.KVHeads, capacity, shape.KeyDim),
+				values: tensor.New(dtype, shape.KVHeads, capacity, shape.ValueDim),
+			}
+		}
+	}
+	return c
 }

@@ -11,19 +11,20 @@
 //
 // A file uses the definitions of those below it. TestArrows counts the arrows that run upwards.
 //
-//	generation    decode, cache, routing, qkclip
-//	forecasts     dry, stage_cut
-//	other files   hf_files, hf_keys, hf, hf_deepseek, hf_grouped
-//	model         pass, stage, model, mtp, embedded, builder, sharded, pass_arenas
+//	generation    decode, cache
+//	forecasts     dry, stage_cut, flavors, training, counts, costs
+//	other files   hf_files, hf_deepseek, hf_grouped, hf_keys, hf
+//	model         routing, qkclip, products, stages, pass, ahead, model, layers
 //	head          contexthead, head, head_gradient, head_sizes
-//	layers        block, recompute, layer, balance, router, ffn, mla, gqa, attention, norm
-//	sums          passsums, rest_rows, deferred_wgrad, replicas, remoterows, contextgradients,
-//	              host, gradient_tree, pass_tree
+//	layers        block, mtp, layer, balance, router, ffn, mla, gqa, attention, norm
+//	construction  builder, sharded
+//	sums          embedded, passsums, rest_rows, deferred_wgrad, replicas, remoterows,
+//	              contextgradients, host, gradient_tree, pass_tree
 //	sharing       tensorparallel, contextparallel, share, mesh
-//	products      linear, scales, draws, quantized, operands, exchange_timing
-//	passes        phase, param, counts, loss
-//	configuration costs, linears, parts, products, precision, lowprecision, selection, recipe, flavors,
-//	              slices, training, config, init, rope
+//	products      linear, quantized, scales, draws, operands, activation, exchange_timing
+//	passes        phase, param, pass_arenas, loss, batch
+//	configuration precisions, precision, selection, recipe, recompute, linears, parts, stage, rope,
+//	              init, config
 //
 // # The owners of a weight gradient's sum
 //

@@ -156,3 +156,10 @@ func or[T any](p *T, fallback T) T {
 	}
 	return *p
 }
+
+// hfFamily is a family of models of the library transformers.
+type hfFamily interface {
+	// config returns the configuration of this package, or why there is none.
+	config() (Config, error)
+	common() *hfCommon
+}

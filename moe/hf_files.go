@@ -10,13 +10,6 @@ import (
 	"spmoe/internal/strictjson"
 )
 
-// hfFamily is a family of models of the library transformers.
-type hfFamily interface {
-	// config returns the configuration of this package, or why there is none.
-	config() (Config, error)
-	common() *hfCommon
-}
-
 // hfFamilies returns the families by model_type.
 func hfFamilies() map[string]hfFamily {
 	return map[string]hfFamily{"deepseek_v3": &hfDeepSeek{}, "deepseek_v2": &hfDeepSeek{}, "qwen3_moe": &hfQwen3{}, "glm4_moe": &hfGLM4{}}
