@@ -12,7 +12,7 @@
 // A file uses the definitions of those below it. TestArrows counts the arrows that run upwards.
 //
 //	generation    decode, cache
-//	forecasts     dry, stage_cut, flavors, training, counts, costs
+//	forecasts     dry, stage_cut, flavors, counts, costs
 //	other files   hf_files, hf_deepseek, hf_grouped, hf_keys, hf
 //	model         routing, qkclip, products, stages, pass, ahead, model, layers
 //	head          contexthead, head, head_gradient, head_sizes

@@ -92,7 +92,7 @@ func TestStagePassRefuses(t *testing.T) {
 
 // Stages have all layers in order, and no other cut makes the largest stage smaller.
 func TestStagesAreEven(t *testing.T) {
-	for _, cfg := range []Config{tiny(), debug(), with(debug(), func(c *Config) { c.MTPLayers, c.Vocab = 1, 100000 })} {
+	for _, cfg := range []Config{tiny(), mustFlavor(t, "debug").Config, with(mustFlavor(t, "debug").Config, func(c *Config) { c.MTPLayers, c.Vocab = 1, 100000 })} {
 		costs := cfg.itemCosts(64)
 		for n := 1; n <= len(costs); n++ {
 			stages, err := cfg.Stages(n, 64)
