@@ -33,8 +33,8 @@ type attentionKind interface {
 	validate(must func(ok bool, format string, args ...any))
 	// linears lists the projections in the order of a pass: see LinearLayer.
 	linears(add func(name string, in, out int, expands bool))
-	// vectors calls add with the norms and biases of n elements, and how often a token meets each.
-	vectors(add func(n, times int))
+	// vectors returns the number of elements of norms and biases.
+	vectors() int
 	// shape returns the heads, their dimensions and the scale of the scores.
 	shape() tensor.AttentionShape
 	// rotary returns the table that rotates queries and keys, from one of interleaved pairs.

@@ -31,7 +31,7 @@ type blockState struct {
 type residualKind interface {
 	// linears calls add with the matrices before the block. vectors is that of [attentionKind].
 	linears(add func(LinearLayer))
-	vectors(add func(n, times int))
+	vectors() int
 	// build adds the parameters of what is before the block. prefix begins their names.
 	build(b *builder, prefix string) *join
 }
@@ -40,7 +40,7 @@ type residualKind interface {
 type streamKind struct{}
 
 func (streamKind) linears(func(LinearLayer))    {}
-func (streamKind) vectors(func(n, times int))   {}
+func (streamKind) vectors() int                 { return 0 }
 func (streamKind) build(*builder, string) *join { return nil }
 
 func newBlock(b *builder, cfg Config, kinds layerKinds, at rankContext, layer int, rope *tensor.RotaryTable) *block {

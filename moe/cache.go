@@ -87,7 +87,7 @@ type extension struct {
 // decodePass is the state of a pass of a Decoder in addition to its tokens.
 type decodePass struct {
 	ropes     []*tensor.RotaryTable // of each layer
-	sequences []extension // of this rank
+	sequences []extension           // of this rank
 }
 
 // each calls f for each sequence with its rows [lo, hi) of the pass.

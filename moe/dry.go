@@ -18,43 +18,8 @@ import (
 // equal numbers of ranks.
 func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 	comm := func(ranks []int) *collective.Comm { return dryComm(ranks, l.World, hosts, rank) }
-	host := func(r int) int { return r * hosts / l.World }
-	all := everyRank(l.World)
-	m := Mesh{Layout: l, World: comm(all), Operands: comm(all)}
-	if m.EP = m.World; l.Replicas() > 1 {
-		replicas := l.ExpertReplicas(rank)
-		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(replicas)
-		on := m.Replicas.Hosts()
-		if here := on[m.Replicas.Host()]; len(here) > 1 && len(on) > 1 {
-			m.ReplicasHost = comm(pick(replicas, here))
-			var across []int
-			for _, ranks := range equalHosts(m.Replicas) {
-				across = append(across, ranks[m.ReplicasHost.Rank()])
-			}
-			if across != nil {
-				m.ReplicasAcross = comm(pick(replicas, across))
-			}
-		}
-	}
-	if l.Sharers() > 1 {
-		if m.Sequence = comm(m.sharers()); len(m.Sequence.Hosts()) > 1 {
-			m.SequenceHost = comm(all[l.World/hosts*host(rank):][:l.World/hosts])
-		}
-	}
-	if tp := m.tensorGroup(); len(tp) > 1 {
-		m.TP = comm(tp)
-	}
-	if perHost := l.World / hosts; hosts > 1 && l.World%hosts == 0 {
-		first := host(rank) * perHost
-		if perHost > 1 || l.Sharers() > 1 {
-			m.Host = comm(all[first : first+perHost])
-		}
-		var across []int
-		for r := rank - first; r < l.World; r += perHost {
-			across = append(across, r)
-		}
-		m.Across = comm(across)
-	}
+	m, _ := divide(comm(everyRank(l.World)), l, func(_ *collective.Comm, ranks []int) (*collective.Comm, error) { return comm(ranks), nil })
+	m.Operands = comm(everyRank(l.World))
 	return m
 }
 

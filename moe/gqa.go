@@ -47,17 +47,17 @@ func (c groupedKind) linears(add func(name string, in, out int, expands bool)) {
 // width returns the number of elements of all heads: queries, keys and values.
 func (c groupedKind) width() int { return (c.Heads + 2*c.KVHeads) * c.KeyDim() }
 
-func (c groupedKind) vectors(add func(n, times int)) {
+func (c groupedKind) vectors() (n int) {
 	if c.QKNorm {
-		add(c.KeyDim(), c.Heads)
-		add(c.KeyDim(), c.KVHeads)
+		n += 2 * c.KeyDim()
 	}
 	if c.QKVBias {
-		add(c.width(), 1)
+		n += c.width()
 	}
 	if c.OutputBias {
-		add(c.Dim, 1)
+		n += c.Dim
 	}
+	return n
 }
 
 func (c groupedKind) shape() tensor.AttentionShape {

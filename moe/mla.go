@@ -56,10 +56,7 @@ func (c latentKind) linears(add func(name string, in, out int, expands bool)) {
 	add("o", c.Heads*c.ValueDim, c.Dim, false)
 }
 
-func (c latentKind) vectors(add func(n, times int)) {
-	add(c.KVRank, 1)
-	add(c.QRank, 1)
-}
+func (c latentKind) vectors() int { return c.KVRank + c.QRank }
 
 func (c latentKind) shape() tensor.AttentionShape {
 	return tensor.AttentionShape{Heads: c.Heads, KVHeads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: c.softmaxScale()}

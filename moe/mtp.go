@@ -16,7 +16,7 @@ type joinKind struct{ Config }
 
 func (c joinKind) linears(add func(LinearLayer)) { add(matrix("mtp_join", Joint, 2*c.Dim, c.Dim)) }
 
-func (c joinKind) vectors(add func(n, times int)) { add(2*c.Dim, 1) }
+func (c joinKind) vectors() int { return 2 * c.Dim }
 
 func (c joinKind) build(b *builder, prefix string) *join {
 	j := &join{
