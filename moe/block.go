@@ -105,7 +105,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	if err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
-	if err := p.model.computeShared(p); err != nil {
+	if err := p.sums.compute(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
 	da := p.residual(dy)
@@ -113,7 +113,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	p.ex.Release(half)
 	l.recomputeAttention(p, s)
 	din = l.attention.backward(p, da, s.attention)
-	if err := p.model.computeShared(p); err != nil {
+	if err := p.sums.compute(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
 	dx := p.residual(da)
@@ -130,7 +130,7 @@ func (l *block) backwardWeight(p phase, s *blockState) error {
 	l.ffnNorm.backwardWeight(p, &s.ffnNorm)
 	l.attention.backwardWeight(p, s.attention)
 	l.attnNorm.backwardWeight(p, &s.attnNorm)
-	if err := p.model.computeShared(p); err != nil || l.join == nil {
+	if err := p.sums.compute(p); err != nil || l.join == nil {
 		return err
 	}
 	p.ex.Release(mark)

@@ -24,6 +24,7 @@ type builder struct {
 	dry       *tensor.Exec     // of a dry run; nil: weights have memory
 	times     map[int]int      // that a layer of a dry run counts; nil: each is built, and counts once
 	operands  *operands        // of the model being built
+	sums      *stepSums        // of the model being built
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
 	experts   *Group           // this rank's routed experts
@@ -179,9 +180,9 @@ func (b *builder) groups() ([]*Group, error) {
 			if p.group.sharded == nil {
 				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
 			}
-			p.w.host = p.group.together
-			p.w.divideRows()
-			p.w.passes, p.w.chain = newPassTree(p.w.own()), p.group.Experts
+			p.group.together.divideRows(p.w)
+			p.w.owner = b.sums.ownerOf(p.group)
+			p.w.passes, p.w.chain = newSumTree(p.w.own()), p.group.Experts
 		}
 	}
 	for _, g := range groups {

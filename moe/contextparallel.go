@@ -24,15 +24,6 @@ import (
 	"spmoe/tensor/format"
 )
 
-// contextPart is this rank's part of the sequence of a pass.
-type contextPart struct {
-	group       *peers // the ranks that share the sequence
-	tensor      *peers // the ranks of the tp group; nil: this one alone
-	rank, ranks int    // of the group
-	tokens      int    // of each rank
-	whole       Batch  // of the group: one sequence
-}
-
 // first returns the position of the part's first token.
 func (c *contextPart) first() int { return c.rank * c.tokens }
 
@@ -78,6 +69,25 @@ func (m *Model) PassTokens(b Batch, train bool) int {
 		return c.tokens
 	}
 	return len(b.Inputs)
+}
+
+// whole returns the batch of the ranks that share a sequence, or this rank's own.
+func (p phase) whole() Batch {
+	if p.cp != nil {
+		return p.cp.whole
+	}
+	return p.batch
+}
+
+// endsHere returns the number of sequences whose last token this rank has.
+func (p phase) endsHere() int {
+	switch {
+	case p.cp == nil:
+		return len(p.batch.Inputs) / p.batch.Seq
+	case p.cp.rank == p.cp.ranks-1:
+		return 1
+	}
+	return 0
 }
 
 // cut returns this rank's tokens of the sequence. Attention has those of all ranks.
@@ -179,10 +189,10 @@ func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
 	return all
 }
 
-// contextWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has
+// sequenceWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has
 // for itself. One rank of the group does so, and the others add zeros. dy and x have this rank's
 // tokens.
-func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
+func (p phase) sequenceWgrad(w *weight, dy, x tensor.Tensor) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	to, adds := w.nextGrad(p)

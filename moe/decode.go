@@ -131,19 +131,19 @@ func (d *Decoder) runStage(ex *tensor.Exec, m *Model, as *decodePass, tokens []i
 	defer pass.release()
 	pass.decoding = as
 	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p, in)
+	h, err := m.hidden(pass, p, in)
 	if err != nil {
 		return logits, err
 	}
 	if !m.stage.Predict {
 		return logits, d.relay.Send(ex, m, h)
 	}
-	return d.score(p, m, as.sequences, h)
+	return d.score(pass, p, m, as.sequences, h)
 }
 
 // score returns the scores after the last token of each sequence. h is the hidden state of all
 // tokens.
-func (d *Decoder) score(p phase, m *Model, sequences []extension, h tensor.Tensor) (tensor.Tensor, error) {
+func (d *Decoder) score(pass *Pass, p phase, m *Model, sequences []extension, h tensor.Tensor) (tensor.Tensor, error) {
 	ex := p.ex
 	last := ex.New(h.DType(), len(sequences), m.Config.Dim)
 	end := 0
@@ -158,7 +158,7 @@ func (d *Decoder) score(p phase, m *Model, sequences []extension, h tensor.Tenso
 	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
 		return logits, err
 	}
-	m.output.sum.Multiply(ex, logits.Mat(), m.norms[0].forward(p, p.scratch, last.Mat(), &p.norm).Mat(), m.output.weight.W.Mat().T())
+	m.output.sum.Multiply(ex, logits.Mat(), m.norms[0].forward(p, p.scratch, last.Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T())
 	return logits, nil
 }
 

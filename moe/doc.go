@@ -15,14 +15,14 @@
 //	forecasts     dry, stage_cut, flavors, counts, costs
 //	other files   hf_files, hf_deepseek, hf_grouped, hf_keys, hf
 //	model         routing, qkclip, products, stages, pass, ahead, model, layers
-//	head          contexthead, head, head_gradient, head_sizes
+//	head          contexthead, head_gradient, head, head_sizes
 //	layers        block, mtp, layer, balance, router, ffn, mla, gqa, attention, norm
 //	construction  builder, sharded
-//	sums          embedded, passsums, rest_rows, deferred_wgrad, replicas, remoterows,
-//	              contextgradients, host, gradient_tree, pass_tree
-//	sharing       tensorparallel, contextparallel, share, mesh
-//	products      linear, quantized, scales, draws, operands, activation, exchange_timing
-//	passes        phase, param, pass_arenas, loss, batch
+//	sums          embedded, passsums, sums, group, sum_host, remoterows, replicas, deferred_wgrad,
+//	              rest_rows, host
+//	sharing       tensorparallel, contextparallel, mesh
+//	products      linear, quantized, scales, draws, phase, activation, operands, exchange_timing
+//	passes        share, sum_tree, param, pass_arenas, loss, batch
 //	configuration precisions, precision, selection, recipe, recompute, linears, parts, stage, rope,
 //	              init, config
 //

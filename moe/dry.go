@@ -158,7 +158,7 @@ func (m PassMemory) Most(o PassMemory) PassMemory {
 
 // PassMemory returns what the passes so far have held at once.
 func (d *DryRun) PassMemory(seq int) PassMemory {
-	m := PassMemory{Saved: map[PartKey]float64{}, Rows: float64(d.rowStore.bytes()), Scratch: float64(d.Ex.Peak()), Packing: d.Ex.PackingBytes()}
+	m := PassMemory{Saved: map[PartKey]float64{}, Rows: float64(d.sums.rows.bytes()), Scratch: float64(d.Ex.Peak()), Packing: d.Ex.PackingBytes()}
 	for _, a := range d.arenas.all {
 		most, _ := a.Labels()
 		for label, n := range most {
@@ -226,7 +226,7 @@ func (g *Group) heldPasses(share float64, yield func(part PartKey, weights, grad
 		}
 	}
 	sum := 0
-	count := func(t *passTree) {
+	count := func(t *sumTree) {
 		for _, s := range t.copies() {
 			sum += 4 * s.Len()
 		}
@@ -255,7 +255,7 @@ func formBytes(layers []*linear) (sum int) {
 
 // SumPasses makes the sums of all passes of a step except the last: see [Group.Divide].
 func (d *DryRun) SumPasses(passes int) error {
-	p := phase{Pass: &Pass{model: d.Model, batch: Batch{More: true}}, ex: d.Ex}
+	p := phase{passState: &passState{batch: Batch{More: true}, chains: d.ChainPasses}, ex: d.Ex}
 	for range passes - 1 {
 		for _, g := range d.Groups {
 			for _, w := range g.weights {
@@ -271,7 +271,7 @@ func (d *DryRun) SumPasses(passes int) error {
 				}
 			}
 		}
-		if err := p.sumPass(); err != nil {
+		if err := d.sums.sumPass(p); err != nil {
 			return err
 		}
 	}

@@ -78,7 +78,7 @@ func trainedOnHosts(t *testing.T, cfg Config, sizes outputSizes, precision, exch
 		if head.rows = [2]int{0, cfg.Vocab}; m.host != nil {
 			head.rows = m.host.divide(cfg.Vocab, head.unit)[m.host.comm.Rank()]
 		}
-		head.passes = newPassTree(head.own())
+		head.passes = newSumTree(head.own())
 		ex := tensor.NewParallelExec(threads)
 		defer ex.Close()
 		for _, g := range m.Groups {

@@ -20,6 +20,7 @@ import (
 // once, so that it is written once for every few thousand rows. Memory is bounded by outputSizes.
 type output struct {
 	weight weight // [vocab, dim]
+	host   *host  // the ranks that share its gradient; nil: none do
 	sizes  outputSizes
 	sum    mx.Sum
 	loss   tensor.CrossEntropy // of the current chunk
@@ -75,7 +76,7 @@ func (a *prediction) dxRows(token, n int) (dx tensor.Matrix) {
 func (o *output) forward(p phase, all []prediction) error {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	p.saved, p.fused, p.layer = p.scratch, true, p.model.lastLayer() // nothing is left for a later phase
+	p.saved, p.fused, p.layer = p.scratch, true, p.lastLayer // nothing is left for a later phase
 	p.in(Head)
 	for i := range all {
 		a := &all[i]
@@ -115,11 +116,10 @@ type headNorm struct {
 	state normState
 }
 
-// backwardNorm sets dh and leaves the gradient of the norm's weight in the pass.
+// backwardNorm sets dh and leaves the gradient of the norm's weight in its state.
 func (a *prediction) backwardNorm(p phase) {
 	p.saved, p.fused = p.arena, false
 	a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
-	p.headNorms = append(p.headNorms, headNorm{rmsNorm: a.norm, state: a.state})
 }
 
 // backwardWeight adds the gradient.
@@ -130,7 +130,7 @@ func (n *headNorm) backwardWeight(p phase) {
 // train processes all rows and computes the weight's gradient. It is collective if ranks share the
 // gradient.
 func (o *output) train(p phase, all []prediction) error {
-	if o.weight.host == nil && len(p.sequences) == 0 {
+	if o.host == nil && len(p.sequences) == 0 {
 		return nil
 	}
 	sum := o.newGradient(p, all)

@@ -93,7 +93,7 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 		kept: rowGradients{dlogits: newBlocked(p.scratch, dtype, room, vocab), x: p.scratch.New(dtype, room, dim)},
 	}
 	o.piece = o.weight.piece(p)
-	if o.weight.host == nil {
+	if o.host == nil {
 		o.partials = slices.Grow(o.partials[:0], 1)[:1]
 		o.partials[0] = outputPartial{
 			outputRounds: mine, tree: o.weight.gradientTree(p, o.piece, mine.groups(), mine.parts() == 1), operands: o.partials[0].operands,
@@ -107,7 +107,7 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 
 // rounds returns the rounds of this rank in a pass.
 func (o *output) rounds(p phase, all []prediction) outputRounds {
-	r := o.sizes.rounds(o.weight.W.Dim(0), len(all)*p.batch.Seq, len(p.sequences), o.weight.host != nil)
+	r := o.sizes.rounds(o.weight.W.Dim(0), len(all)*p.batch.Seq, len(p.sequences), o.host != nil)
 	if p.cp != nil {
 		r.ranks, r.rank = len(p.cp.group.ranksHere()), p.cp.group.place(p.cp.rank)
 	}
@@ -116,7 +116,7 @@ func (o *output) rounds(p phase, all []prediction) outputRounds {
 
 // add adds the rows in kept. It is collective if ranks share the gradient.
 func (g *outputGradient) add(p phase, round int) error {
-	h := g.o.weight.host
+	h := g.o.host
 	if h == nil {
 		g.ranks[0].operands = append(g.ranks[0].operands[:0], g.kept)
 		g.ranks[0].add(p, g.o, round)

@@ -37,7 +37,24 @@ type host struct {
 type wgrad struct {
 	layer *linear
 	dy, x *activation
-	rows  []wgradRows // of an expert, instead of dy and x: those of each pass
+	// of experts, instead of dy and x: those of each pass, and what multiplies groups [lo, hi) of parts
+	rows     []wgradRows
+	multiply func(p phase, parts []wgradRows, lo, hi int)
+}
+
+// wgradRows are the operands of a layer's weight gradient: dy [rows, N] and x [rows, K] of the
+// groups that end at ends.
+type wgradRows struct {
+	dy, x tensor.Tensor
+	ends  []int32
+}
+
+// group returns the rows of group g.
+func (r *wgradRows) group(g int) (lo, hi int) {
+	if g > 0 {
+		lo = int(r.ends[g-1])
+	}
+	return lo, int(r.ends[g])
 }
 
 // newHost returns nil if each rank must have a copy of its own, because it is the only one of c on
@@ -172,196 +189,10 @@ func divideRows(n, most, unit int) (parts [][2]int) {
 }
 
 // divideRows sets which rows of the gradient this rank computes.
-func (w *weight) divideRows() {
+func (h *host) divideRows(w *weight) {
 	n := w.Grad.Mat().Rows
-	if w.host == nil {
-		w.rows = [2]int{0, n}
-		return
-	}
-	w.shares = w.host.divide(n, w.unit)
-	w.rows = w.shares[w.host.comm.Rank()]
-}
-
-// add leaves the gradient of a layer's weight to the next call of compute.
-func (h *host) add(l *linear, s *linearState) {
-	h.waiting = append(h.waiting, wgrad{layer: l, dy: &s.dy, x: s.x})
-}
-
-// computeShared computes the gradients that wait, of all groups that ranks share. It is collective.
-func (m *Model) computeShared(p phase) error {
-	for _, g := range m.Groups {
-		if err := g.together.compute(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compute computes the gradients that wait: the sum over the tokens of all ranks. It is collective.
-func (h *host) compute(p phase) error {
-	if h == nil || len(h.waiting) == 0 {
-		return nil
-	}
-	all := h.waiting
-	defer func() {
-		clear(all)
-		h.waiting = all[:0]
-	}()
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	mine := h.mine[:0]
-	for _, w := range all {
-		mine = w.buffers(p.ex, mine)
-	}
-	h.mine = mine
-	at := 0 // the buffers of a weight
-	peers, err := h.openWaiting(p, mine)
-	if err != nil {
-		return err
-	}
-	for _, w := range all {
-		n := w.buffersLen()
-		if err = w.compute(p, peers.lists, at, n); err != nil {
-			break
-		}
-		peers.bytes += w.bytesRead(p, peers.lists, at, n)
-		at += n
-	}
-	return peers.close(p.ex, err)
-}
-
-// openWaiting opens the operands of this rank to those that compute with them.
-func (h *host) openWaiting(p phase, mine [][]byte) (openBuffers, error) {
-	switch {
-	case h.sent != nil:
-		return h.openRows(p, mine)
-	case h.waiting[0].rows != nil:
-		return h.window(p.ex, mine)
-	}
-	return p.cp.over(h).open(p.ex, mine)
-}
-
-// buffersLen returns the number of buffers.
-func (w wgrad) buffersLen() int {
-	if w.rows != nil {
-		return len(w.rows) * rowBuffers
-	}
-	if w.layer.mx.quantizesWgrad() {
-		return 6
-	}
-	return 2
-}
-
-// buffers appends the memory that the peers read.
-func (w wgrad) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
-	for _, r := range w.rows {
-		to = r.buffers(ex, to)
-	}
-	if w.rows != nil {
-		return to
-	}
-	for _, a := range [...]*activation{w.dy, w.x} {
-		if !w.layer.mx.quantizesWgrad() {
-			to = append(to, a.Bytes())
-			continue
-		}
-		to = append(to, a.cols.Codes.Bytes(), a.cols.Scales.Bytes(), nil)
-		if a.cols.Amax.Valid() {
-			to[len(to)-1] = a.cols.Amax.Bytes()
-		}
-	}
-	return to
-}
-
-// compute computes this rank's rows from the operands of all ranks: n buffers each, from number at
-// on.
-func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
-	l, own := w.layer, w.layer.piece(p)
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	switch {
-	case w.rows != nil:
-		return w.computeExperts(p, lists, at)
-	case p.cp != nil:
-		return w.computeParts(p, lists, at, n)
-	case own[0] < own[1]:
-		sum := l.gradientTree(p, own, len(lists), true)
-		for r, list := range lists {
-			to, adds := sum.next()
-			if !w.product(p, to, own, adds, false, list[at:at+n]) {
-				return fmt.Errorf("the operands of rank %d do not fit", r)
-			}
-			sum.push()
-		}
-	}
-	p.pushGrad(&w.layer.weight)
-	return nil
-}
-
-// bytesRead returns the bytes of the buffers that compute reads: the columns of dy that belong to
-// this rank's rows, and all of x.
-func (w wgrad) bytesRead(p phase, lists [][][]byte, at, n int) (sum int) {
-	piece := w.layer.piece(p)
-	own := piece[1] - piece[0]
-	if own == 0 {
-		return 0
-	}
-	if w.rows != nil {
-		return w.rowsRead(p.ex, lists, at, n)
-	}
-	for _, list := range lists {
-		for i, b := range list[at : at+n] {
-			if i < n/2 {
-				sum += len(b) * own / w.layer.W.Dim(-2)
-			} else {
-				sum += len(b)
-			}
-		}
-	}
-	return sum
-}
-
-// rowBytes returns the bytes of a row of the first buffer.
-func (w wgrad) rowBytes() int {
-	if w.layer.mx.quantizesWgrad() {
-		return w.dy.cols.Codes.Dim(1)
-	}
-	return w.dy.Dim(1) * w.dy.DType().Size()
-}
-
-// product computes rows of the gradient over the tokens of one rank. goesOn says that
-// they go on with the chain of sums in to. It returns false if the operands in list do not fit the
-// weight.
-func (w wgrad) product(p phase, to tensor.Tensor, own [2]int, adds, goesOn bool, list [][]byte) bool {
-	l, seq := w.layer, p.batch.Seq
-	lo, hi := own[0], own[1]
-	rows := len(list[0]) / w.rowBytes()
-	switch {
-	case len(list[0]) == 0:
-		if !adds {
-			tensor.Zero(p.ex, to)
-		}
-		return true
-	case len(list) == 2:
-		dy, ok := rowsOf(list[0], w.dy.DType(), rows, l.W.Dim(-2))
-		x, fits := rowsOf(list[1], w.x.DType(), rows, l.W.Dim(-1))
-		if ok = ok && fits; ok && goesOn {
-			l.sum.MultiplyOn(p.ex, to.Mat(), dy.ColSlice(lo, hi).T(), x)
-		} else if ok {
-			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
-		}
-		return ok
-	default:
-		dy, ok := w.dy.cols.Like(rows, list[0], list[1], list[2])
-		x, fits := w.x.cols.Like(rows, list[3], list[4], list[5])
-		ok = ok && fits
-		span := l.mx.wholeBlocks(seq, rows)
-		if goesOn {
-			span = 0
-		}
-		if ok {
-			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, span, adds || goesOn)
-		}
-		return ok
+	if w.rows = [2]int{0, n}; h != nil {
+		w.shared, w.shares = true, h.divide(n, w.unit)
+		w.rows = w.shares[h.comm.Rank()]
 	}
 }

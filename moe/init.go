@@ -1,8 +1,6 @@
 package moe
 
-import (
-	"math"
-)
+import "math"
 
 // Init describes the initial values of a parameter.
 type Init struct {

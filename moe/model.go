@@ -53,7 +53,7 @@ type Model struct {
 
 	observer func(name string, t tensor.Tensor)
 	operands operands
-	rowStore rowStore
+	sums     stepSums
 }
 
 // Tables returns the memory that passes read besides weights: the rotary tables.
@@ -111,18 +111,19 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 		m.tensor = newPeers(mesh.TP, mesh.TP)
 	}
 	if b.dry != nil {
-		m.rope, m.rowStore.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
+		m.rope, m.sums.rows.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
 	} else {
 		m.rope = cfg.rotaryTable(seq)
 	}
-	b.operands = &m.operands
+	b.operands, b.sums = &m.operands, &m.sums
 	if mesh.World.Shared() {
 		b.memory = mesh.World.Allocator()
-		m.rowStore.Allocator = b.memory
+		m.sums.rows.Allocator = b.memory
 	}
 	m.addLayers(b, rankContext{mesh.EP, timedExchange{exchange}})
 	var err error
 	m.Groups, err = b.groups()
+	m.sums.groups, m.output.host = m.Groups, m.host
 	m.sharded = b.dense.sharded
 	return m, err
 }
@@ -195,7 +196,7 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 	pass := m.newPass(ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false)
 	defer pass.release()
 	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p, Boundary{})
+	h, err := m.hidden(pass, p, Boundary{})
 	if err != nil {
 		return tensor.Tensor{}, err
 	}
@@ -206,8 +207,8 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 }
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
-func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
-	if err := p.locate(); err != nil {
+func (m *Model) hidden(pass *Pass, p phase, in Boundary) (tensor.Tensor, error) {
+	if err := pass.locate(p.ex); err != nil {
 		return tensor.Tensor{}, err
 	}
 	h, err := m.embed(p, p.batch.Inputs, in.Hidden)
@@ -215,7 +216,7 @@ func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
 		return h, err
 	}
 	for i := range m.mainBlocks() {
-		if h, err = m.forwardBlock(p, i, h); err != nil {
+		if h, err = m.forwardBlock(pass, p, i, h); err != nil {
 			return h, err
 		}
 	}
@@ -223,14 +224,14 @@ func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
 }
 
 // forwardBlock returns the output of a block for x: [tokens, dim].
-func (m *Model) forwardBlock(p phase, i int, x tensor.Tensor) (tensor.Tensor, error) {
+func (m *Model) forwardBlock(pass *Pass, p phase, i int, x tensor.Tensor) (tensor.Tensor, error) {
 	l := m.blocks[i]
 	m.repeat(p.ex, l.times)
 	defer m.repeat(p.ex, 1)
 	if err := m.sharded.gather(p.ex, m.blockUnit(i)); err != nil {
 		return x, err
 	}
-	y, err := l.forward(p, x, &p.blocks[i])
+	y, err := l.forward(p, x, &pass.blocks[i])
 	return y, cmp.Or(err, p.failed)
 }
 
@@ -250,20 +251,20 @@ func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, 
 	return h, nil
 }
 
-// predict computes the losses of all tokens from the last hidden state. In training it sets dh to
-// the gradient.
-func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
-	targets := p.batch.Targets
-	if p.loss.Tokens = len(targets); p.cp != nil {
-		targets = p.cp.whole.Targets
+// predict computes the losses of all tokens from the last hidden state and, in training, the
+// gradients that the backward pass begins with.
+func (m *Model) predict(pass *Pass, p phase, h tensor.Tensor, in Boundary) error {
+	p.loss.Tokens = len(p.batch.Targets)
+	if p.train {
+		pass.dh = like(p.arena, h)
 	}
-	all := [2]prediction{{norm: m.norms[0], h: h, dh: dh, targets: targets, scale: p.scale()}}
+	all := [2]prediction{{norm: m.norms[0], h: h, dh: pass.dh, targets: p.whole().Targets, scale: p.scale()}}
 	if len(m.norms) > 1 {
-		ahead, err := m.ahead(p, h, in)
+		ahead, err := m.ahead(pass, p, h, in)
 		if err != nil {
 			return err
 		}
-		all[1] = m.aheadPrediction(p, ahead)
+		all[1] = m.aheadPrediction(pass, p, ahead)
 	}
 	if err := m.sharded.gather(p.ex, m.headUnit()); err != nil {
 		return err
@@ -274,6 +275,9 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	p.loss.sum(p.sequences)
 	if !p.train {
 		return nil
+	}
+	for i, norm := range m.norms {
+		pass.headNorms = append(pass.headNorms, headNorm{norm, all[i].state})
 	}
 	return m.sharded.reduce(p, m.headUnit())
 }
@@ -317,12 +321,12 @@ func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
 
 // locate counts the rows of earlier passes, and of earlier ranks in this one, if the precision
 // draws random numbers. Passes before the last one have equally many rows. It is collective.
-func (p phase) locate() error {
+func (p *Pass) locate(ex *tensor.Exec) error {
 	m := p.model
 	if p.earlier = 0; !m.precision.draws() {
 		return nil
 	}
-	earlier, all, err := p.countRows()
+	earlier, all, err := p.countRows(ex)
 	if err != nil {
 		return fmt.Errorf("counting the tokens of ranks: %w", err)
 	}
@@ -337,12 +341,12 @@ func (p phase) locate() error {
 }
 
 // countRows returns the rows of earlier ranks in this pass, and those of all ranks.
-func (p phase) countRows() (earlier, all uint64, err error) {
+func (p *Pass) countRows(ex *tensor.Exec) (earlier, all uint64, err error) {
 	mine, c := len(p.batch.Inputs), p.model.mesh.Operands
 	if c == nil {
 		return 0, uint64(mine), nil
 	}
-	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	defer ex.Enter(ex.Enter(profile.Collectives))
 	counts := make([]int64, c.Size())
 	if err := collective.AllGather(c, counts, []int64{int64(mine)}); err != nil {
 		return 0, 0, err

@@ -70,7 +70,7 @@ func (j *join) backward(p phase, dembedded, dh, dx tensor.Tensor, s *joinState) 
 	defer p.ex.Release(mark)
 	dim := dh.Dim(1)
 	djoined := j.project.backward(p, p.scratch, activation{Tensor: dx}, &s.project).Mat()
-	if err := p.model.computeShared(p); err != nil {
+	if err := p.sums.compute(p); err != nil {
 		return err
 	}
 	j.embedNorm.backward(p, dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
@@ -85,7 +85,7 @@ func (j *join) backwardWeight(p phase, s *joinState) error {
 	j.project.backwardWeight(p, &s.project)
 	j.embedNorm.backwardWeight(p, &s.embedNorm)
 	j.hiddenNorm.backwardWeight(p, &s.hiddenNorm)
-	return p.model.computeShared(p)
+	return p.sums.compute(p)
 }
 
 // laterTargets returns the targets one position later; the last token of each sequence has none.

@@ -23,22 +23,12 @@ import (
 // A pass ends with its weight gradients. The model then reuses its memory for another one. The
 // first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
 type Pass struct {
-	model     *Model
-	batch     Batch
-	train     bool
-	recompute Recompute
-	observer  func(name string, t tensor.Tensor)
-	decoding  decoding     // nil: sequences are computed as a whole
-	cp        *contextPart // this rank's part of the sequence; nil: batch has whole ones
-
-	deferred   bool // the step has several passes, or the experts have replicas: see deferWgrad
-	multiplies bool // it multiplies the rows of routed experts that passes have saved
+	model *Model
+	passState
 
 	progress progress
-	place    int  // in the order in which the passes of a step add to the gradients
 	added    bool // the layers have added to the gradients of their weights
 
-	arena  *tensor.Arena // one of the model, until the pass ends
 	blocks []blockState
 	norm   normState // of the last norm, if no loss is computed
 	out    Boundary  // of a stage that is not the last one
@@ -48,16 +38,6 @@ type Pass struct {
 	dahead    tensor.Tensor // gradient of the hidden state for the prediction further ahead
 	embedded  []embedded    // gradients of the embedding's rows
 	headNorms []headNorm
-
-	sequences []sequenceLoss // of this rank
-	loss      Loss
-
-	earlier uint64   // rows of earlier passes, and of earlier ranks in this one: see locate
-	rows    []uint64 // memory for the indices of rows: see draws
-
-	// the first failure of a collective inside a layer; what the pass computes after it has no
-	// meaning, and it ends after the current block
-	failed error
 }
 
 // progress is how far a pass is.
@@ -102,9 +82,9 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 	defer ex.Release(mark)
 	defer ex.Profiling(profile.Rows).End()
 	f := p.forwardPhase(ex)
-	h, err := p.model.hidden(f, in)
+	h, err := p.model.hidden(p, f, in)
 	if err == nil && p.model.stage.Predict {
-		err = p.predict(f, h, in)
+		err = p.model.predict(p, f, h, in)
 	} else if err == nil {
 		err = p.setOutput(f, h, in)
 	}
@@ -114,15 +94,6 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 	}
 	p.progress = forwarded
 	return p, nil
-}
-
-// predict computes the loss and the gradients that the backward pass begins with.
-func (p *Pass) predict(f phase, h tensor.Tensor, in Boundary) error {
-	p.dh = like(p.arena, h)
-	if err := p.model.predict(f, h, p.dh, in); err != nil {
-		return err
-	}
-	return nil
 }
 
 // Loss returns the loss of the forward pass.
@@ -183,7 +154,7 @@ func (p *Pass) backward(b phase) (err error) {
 	defer b.ex.Profiling(profile.Rows).End()
 	m := p.model
 	p.checkGradient()
-	b.layer = m.lastLayer()
+	b.layer = p.lastLayer
 	defer m.repeat(b.ex, 1)
 	for i, l := range slices.Backward(m.blocks) {
 		m.repeat(b.ex, l.times)
@@ -275,12 +246,12 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 			return err
 		}
 	}
-	w.layer = m.lastLayer()
+	w.layer = p.lastLayer
 	for i := range p.headNorms {
 		p.headNorms[i].backwardWeight(w)
 	}
 	if p.batch.More {
-		if err := w.sumPass(); err != nil {
+		if err := m.sums.sumPass(w); err != nil {
 			return err
 		}
 	} else {
@@ -289,8 +260,8 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 		}
 	}
 	if p.multiplies {
-		m.rowStore.clear()
-		m.rowStore.Trim()
+		m.sums.rows.clear()
+		m.sums.rows.Trim()
 	}
 	ex.Trim()
 	return nil
@@ -316,6 +287,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		p, m.idle = m.idle[n-1], m.idle[:n-1]
 	} else {
 		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
+		p.layers, p.lastLayer, p.sums = m.Config.Layers, m.lastLayer(), &m.sums
 		for i, l := range m.blocks {
 			p.blocks[i].attention = l.attention.newState()
 		}
@@ -326,7 +298,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	if p.cp = m.contextOf(b, train); p.cp != nil {
 		b = p.cp.cut()
 	}
-	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
+	p.batch, p.train, p.recompute, p.observer, p.chains = b, train, m.Recompute, m.observer, m.ChainPasses
 	p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded, p.dahead = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
@@ -376,7 +348,7 @@ func (m *Model) beginStep() {
 		m.inFlight[0].end()
 	}
 	m.begun, m.several = 0, false
-	m.rowStore.reset()
+	m.sums.rows.reset()
 }
 
 // ActivationPeak returns the maximum bytes that the passes of m with this Exec have held: in its
@@ -387,7 +359,7 @@ func (m *Model) ActivationPeak(ex *tensor.Exec) int { return ActivationPeak(ex, 
 func ActivationPeak(ex *tensor.Exec, stages ...*Model) int {
 	n := ex.Peak() + stages[0].arenas.peak()
 	for _, m := range stages {
-		n += m.rowStore.bytes()
+		n += m.sums.rows.bytes()
 	}
 	return n
 }
@@ -401,9 +373,9 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	for _, a := range m.arenas.all {
 		a.Used(each("saved activations"))
 	}
-	m.rowStore.Used(each("saved activations"))
-	if m.rowStore.rests != nil {
-		m.rowStore.rests.Used(each("saved activations"))
+	m.sums.rows.Used(each("saved activations"))
+	if m.sums.rows.rests != nil {
+		m.sums.rows.rests.Used(each("saved activations"))
 	}
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {

@@ -21,7 +21,7 @@ type passSums struct {
 	counts []int         // elements of Grad that each of peers owns
 	all    tensor.Tensor // the elements of Grad that peers own
 	own    tensor.Tensor // those of this rank
-	passes passTree      // the sum of own over earlier passes of this step
+	passes sumTree       // the sum of own over earlier passes of this step
 }
 
 // Division says which elements of a flat vector each of some ranks owns, one range after the other
@@ -99,9 +99,9 @@ func (s *passSums) reduce(ex *tensor.Exec) error {
 
 // sumPass sums the gradients of a pass over the ranks and adds them to those of earlier passes. The
 // next pass stores its own.
-func (p phase) sumPass() error {
+func (s *stepSums) sumPass(p phase) error {
 	ex := p.ex
-	for _, g := range p.model.Groups {
+	for _, g := range s.groups {
 		if p.ex.Dry() && g.Across != nil { // a dry run does not divide groups
 			g.restart()
 		}

@@ -67,7 +67,7 @@ type unit struct {
 	counts    []int     // lengths of the slices of ranks with this rank's place, one per host
 	first     int       // where these begin in the unit
 	own       [2]int    // this rank's slice in the group's Work and Grad
-	passes    passTree  // the sum of this rank's slice over passes
+	passes    sumTree   // the sum of this rank's slice over passes
 }
 
 // newSharded divides a group into units that begin at some elements, and its ranks' slices of them
@@ -139,7 +139,7 @@ func (s *sharded) allocate(from memory.Allocator, dtype tensor.DType) error {
 	g.Work, g.Grad = tensor.NewIn(from, dtype, held), tensor.NewIn(from, tensor.FP32, held)
 	for i := range s.units {
 		u := &s.units[i]
-		u.passes = newPassTree(g.Grad.Slice(u.own[0], u.own[1]))
+		u.passes = newSumTree(g.Grad.Slice(u.own[0], u.own[1]))
 	}
 	work, err := g.host.allocate(from, most*dtype.Size())
 	if err != nil {

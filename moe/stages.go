@@ -55,12 +55,12 @@ func (m *Model) EvalStage(ex *tensor.Exec, b Batch, in Boundary) (out Boundary, 
 	pass := m.newPass(ex, b, false)
 	defer pass.release()
 	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p, in)
+	h, err := m.hidden(pass, p, in)
 	if err != nil {
 		return out, loss, err
 	}
 	if m.stage.Predict {
-		err = m.predict(p, h, tensor.Tensor{}, in)
+		err = m.predict(pass, p, h, in)
 		return out, pass.loss, err
 	}
 	err = pass.setOutput(p, h, in)
@@ -82,7 +82,7 @@ func (p *Pass) setOutput(f phase, h tensor.Tensor, in Boundary) (err error) {
 	p.out.Hidden = h
 	switch m := p.model; {
 	case m.stage.Ahead > 0:
-		p.out.Ahead, err = m.ahead(f, h, in)
+		p.out.Ahead, err = m.ahead(p, f, h, in)
 	case m.stage.Embed && m.Config.MTPLayers > 0:
 		p.out.Embedded, err = m.embed(f, p.batch.Targets, tensor.Tensor{})
 	}
