@@ -55,24 +55,18 @@ type scoreState struct {
 
 // rotate rotates x, [tokens, 2·pairs], to the positions of the pass's tokens.
 func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
-	switch {
-	case p.cp != nil:
-		table.From(p.cp.first()).Rotate(p.ex, x, p.cp.tokens)
-		return
-	case p.decoding == nil:
-		table.Rotate(p.ex, x, p.batch.Seq)
+	if p.decoding != nil {
+		p.decoding.rotate(p.ex, p.layer, x)
 		return
 	}
-	p.decoding.rotate(p.ex, p.layer, x)
+	here, n := p.positions(table)
+	here.Rotate(p.ex, x, n)
 }
 
 // rotateBack applies the transpose of rotate.
 func (p phase) rotateBack(table *tensor.RotaryTable, x tensor.Matrix) {
-	if p.cp != nil {
-		table.From(p.cp.first()).RotateBack(p.ex, x, p.cp.tokens)
-		return
-	}
-	table.RotateBack(p.ex, x, p.batch.Seq)
+	here, n := p.positions(table)
+	here.RotateBack(p.ex, x, n)
 }
 
 // attend computes the attention of all heads. It raises top, unless it is nil, to the largest
@@ -86,38 +80,19 @@ func (s *scoreState) attend(p phase, shape tensor.AttentionShape, top []float32)
 		return
 	}
 	tokens := s.q.Dim(0)
-	s.shape = shape
-	s.shape.Seq, s.shape.Batch, s.shape.First = p.batch.Seq, tokens/p.batch.Seq, p.batch.First
-	if p.cp != nil {
-		s.shape.Heads, s.shape.KVHeads, s.shape.First = shape.Heads/p.cp.ranks, shape.KVHeads/p.cp.ranks, p.cp.whole.First
-		if top != nil {
-			top = top[p.cp.rank*s.shape.Heads:][:s.shape.Heads]
-		}
-	}
+	s.shape, top = p.heads(shape, top)
+	s.shape.Seq, s.shape.Batch, s.shape.First = p.batch.Seq, tokens/p.batch.Seq, p.whole().First
 	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*shape.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, tokens*s.shape.Heads)
 	s.score(p, top)
-	if p.cp != nil {
-		s.o.Tensor = p.toRows(exchanged{s.o.Tensor, p.saved})[0]
-	}
+	s.o.Tensor = p.toRows([3]exchanged{{s.o.Tensor, p.saved}})[0]
 }
 
 // gather replaces queries, keys and values of this rank's tokens, if it shares a sequence, by those
 // of its heads, in the given arenas. A nil arena leaves a matrix as it is.
 func (s *scoreState) gather(p phase, q, k, v *tensor.Arena) {
-	if p.cp == nil {
-		return
-	}
-	var list []exchanged
-	var to []*tensor.Tensor
-	for i, x := range [...]*tensor.Tensor{&s.q, &s.k, &s.v} {
-		if in := [...]*tensor.Arena{q, k, v}[i]; in != nil {
-			list, to = append(list, exchanged{*x, in}), append(to, x)
-		}
-	}
-	for i, x := range p.toHeads(list...) {
-		*to[i] = x
-	}
+	all := p.toHeads([3]exchanged{{s.q, q}, {s.k, k}, {s.v, v}})
+	s.q, s.k, s.v = all[0], all[1], all[2]
 }
 
 // score computes outputs and largest scores.

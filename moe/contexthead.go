@@ -15,6 +15,47 @@ import (
 	"spmoe/tensor"
 )
 
+// forward adds the cross-entropy of each token that has a target to the losses of its sequence. In
+// training it runs the backward pass as well: it adds to the gradient of the weight and sets dh.
+//
+// If there are two predictions, a sequence's gradient of the weight is the sum over the rows of the
+// first prediction, then over those of the second. Rows are numbered in that order: sequence by
+// sequence, prediction by prediction.
+func (o *output) forward(p phase, all []prediction) error {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	p.saved, p.fused, p.layer = p.scratch, true, p.lastLayer // nothing is left for a later phase
+	p.in(Head)
+	for i := range all {
+		a := &all[i]
+		a.x = a.norm.forward(p, p.scratch, a.h.Mat(), &a.state)
+	}
+	for i := range all {
+		if p.train {
+			all[i].dx = like(p.scratch, all[i].x)
+		}
+	}
+	if err := o.allRows(p, all); err != nil || !p.train {
+		return err
+	}
+	for i := range all {
+		all[i].backwardNorm(p)
+	}
+	return nil
+}
+
+// allRows computes losses and, in training, gradients of all rows.
+func (o *output) allRows(p phase, all []prediction) error {
+	switch {
+	case p.cp != nil:
+		return o.contextForward(p, all)
+	case p.train:
+		return o.train(p, all)
+	}
+	o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
+	return nil
+}
+
 // contextForward computes losses and, in training, gradients for a sequence that ranks share.
 func (o *output) contextForward(p phase, all []prediction) error {
 	c, whole := p.cp, len(all)*p.batch.Seq

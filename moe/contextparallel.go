@@ -17,9 +17,7 @@ package moe
 
 import (
 	"fmt"
-	"unsafe"
 
-	"spmoe/collective/mesh"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
@@ -31,44 +29,26 @@ func (c *contextPart) first() int { return c.rank * c.tokens }
 // the sums of products and norms.
 func (p Precision) contextUnit() int { return max(p.TokenBlock(), format.MXBlock) }
 
-// CheckContext returns an error if ranks cannot share sequences of seq tokens with the bits of one
-// rank.
-func (p Precision) CheckContext(c Config, l mesh.Layout, seq int) error {
-	n := l.Sharers()
-	if n < 2 {
-		return nil
+// positions returns the table of the positions of this rank's tokens, and their number in each
+// sequence.
+func (p phase) positions(table *tensor.RotaryTable) (*tensor.RotaryTable, int) {
+	if p.cp != nil {
+		return table.From(p.cp.first()), p.cp.tokens
 	}
-	if unit := n * p.contextUnit(); seq%unit != 0 {
-		return fmt.Errorf("seq is %d: the %d ranks that share a sequence (%s) take whole blocks of %d tokens each: give a multiple of %d", seq, n, l.SharersName(), p.contextUnit(), unit)
-	}
-	if heads := c.layer(0).attention.shape().KVHeads; heads%n != 0 {
-		name := "model.heads"
-		if c.KVHeads != 0 {
-			name = "model.kv_heads"
-		}
-		return fmt.Errorf("%s is %d: the ranks that share a sequence divide the heads of attention, and %s is %d: give degrees whose product divides it", l.SharersName(), n, name, heads)
-	}
-	return nil
+	return table, p.batch.Seq
 }
 
-// contextOf returns this rank's part of a pass over b; nil: b is its own.
-func (m *Model) contextOf(b Batch, train bool) *contextPart {
-	if m.context == nil || !train && !b.Shared || len(b.Inputs) == 0 {
-		return nil
+// heads divides the heads of attention: shape and top, their largest scores, become those of this
+// rank's heads.
+func (p phase) heads(shape tensor.AttentionShape, top []float32) (tensor.AttentionShape, []float32) {
+	if p.cp == nil {
+		return shape, top
 	}
-	comm := m.mesh.Sequence
-	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
-		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
+	shape.Heads, shape.KVHeads = shape.Heads/p.cp.ranks, shape.KVHeads/p.cp.ranks
+	if top != nil {
+		top = top[p.cp.rank*shape.Heads:][:shape.Heads]
 	}
-	return &contextPart{group: m.context, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
-}
-
-// PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
-func (m *Model) PassTokens(b Batch, train bool) int {
-	if c := m.contextOf(b, train); c != nil {
-		return c.tokens
-	}
-	return len(b.Inputs)
+	return shape, top
 }
 
 // whole returns the batch of the ranks that share a sequence, or this rank's own.
@@ -123,9 +103,15 @@ func (p phase) share(group *peers, mine [][]byte, read func(lists [][][]byte) (b
 	}
 }
 
-// gather calls read with x of each rank of the cp group in turn. All have the same shape. With
+// gather calls read with x of each rank that shares a sequence in turn. All have the same shape. With
 // first, only the first rank reads.
 func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
+	if p.cp == nil {
+		if !p.ex.Dry() {
+			read(x)
+		}
+		return
+	}
 	p.share(p.cp.group, [][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		if first && p.cp.rank > 0 {
 			return 0, nil
@@ -142,34 +128,50 @@ func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
 	})
 }
 
-// exchanged is a matrix that changes hands, and the arena for what replaces it.
+// exchanged is a matrix that changes hands, and the arena for what replaces it; nil: it stays.
 type exchanged struct {
 	x  tensor.Tensor
 	to *tensor.Arena
 }
 
 // toHeads returns, for matrices with all heads of this rank's tokens, [tokens, heads·n], those with
-// this rank's heads of all tokens, [seq, heads/cp·n].
-func (p phase) toHeads(list ...exchanged) []tensor.Tensor { return p.exchange(list, true) }
+// this rank's heads of all tokens, [seq, heads/cp·n]. A rank with whole sequences has all heads.
+func (p phase) toHeads(list [3]exchanged) [3]tensor.Tensor { return p.exchange(list, true) }
 
 // toRows is the inverse of toHeads.
-func (p phase) toRows(list ...exchanged) []tensor.Tensor { return p.exchange(list, false) }
+func (p phase) toRows(list [3]exchanged) [3]tensor.Tensor { return p.exchange(list, false) }
 
-func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
+func (p phase) exchange(list [3]exchanged, toHeads bool) (all [3]tensor.Tensor) {
+	for i, e := range list {
+		all[i] = e.x
+	}
+	if p.cp == nil {
+		return all
+	}
+	return p.exchangeParts(list, toHeads)
+}
+
+// exchangeParts is exchange for a part of a sequence.
+func (p phase) exchangeParts(list [3]exchanged, toHeads bool) (all [3]tensor.Tensor) {
 	var mine [][]byte
+	var which []int
 	c := p.cp
-	for _, e := range list {
-		mine = append(mine, e.x.Bytes())
+	for i, e := range list {
+		if all[i] = e.x; e.to == nil {
+			continue
+		}
+		mine, which = append(mine, e.x.Bytes()), append(which, i)
 		rows, cols := e.x.Dim(0)*c.ranks, e.x.Dim(1)/c.ranks
 		if !toHeads {
 			rows, cols = e.x.Dim(0)/c.ranks, e.x.Dim(1)*c.ranks
 		}
-		all = append(all, e.to.New(e.x.DType(), rows, cols))
+		all[i] = e.to.New(e.x.DType(), rows, cols)
 	}
 	p.share(c.group, mine, func(lists [][][]byte) (bytes int, err error) {
-		for i, e := range list {
+		for n, i := range which {
+			x := list[i].x
 			for r, of := range lists {
-				from, ok := rowsOf(of[i], e.x.DType(), e.x.Dim(0), e.x.Dim(1))
+				from, ok := rowsOf(of[n], x.DType(), x.Dim(0), x.Dim(1))
 				if !ok {
 					return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
 				}
@@ -229,14 +231,19 @@ func (p phase) sequenceWgrad(w *weight, dy, x tensor.Tensor) {
 	p.pushGrad(w)
 }
 
-// contextBackward is backward for a part of a sequence. The sums of runs of rows are those of one
+// normBackward sets dx and dw to the gradients of a norm of heads rows per token, whose input is x:
+// see tensor.RMSNormBackward. For a part of a sequence, the sums of runs of rows are those of one
 // rank. Each rank adds up some columns of them and leaves zeros in the others.
-func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normState) {
+func (p phase) normBackward(dx tensor.Matrix, dw []float32, dy, x tensor.Matrix, w, rstd []float32, addToDX bool, heads int) {
+	if p.cp == nil {
+		tensor.RMSNormBackward(p.ex, dx, dw, dy, x, w, rstd, addToDX, p.batch.Seq*heads)
+		return
+	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	c, n := p.cp, s.x.Cols
-	runs := p.ex.New(tensor.FP32, tensor.NormRuns(s.x.Rows), n)
-	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX)
+	c, n := p.cp, x.Cols
+	runs := p.ex.New(tensor.FP32, tensor.NormRuns(x.Rows), n)
+	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, x, w, rstd, addToDX)
 	lo, hi := n*c.rank/c.ranks, n*(c.rank+1)/c.ranks
 	p.share(c.group, [][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		all := make([]tensor.Matrix, len(lists))
@@ -248,14 +255,9 @@ func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s
 			all[r] = part.ColSlice(lo, hi)
 			bytes += len(list[0]) / n * (hi - lo)
 		}
-		tensor.SumNormRuns(p.ex, s.dw.F32()[lo:hi], all)
+		tensor.SumNormRuns(p.ex, dw[lo:hi], all)
 		return bytes, nil
 	})
-}
-
-// float64s returns memory as numbers.
-func float64s(b []byte) []float64 {
-	return unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
 
 // parts returns the number of ranks that share a sequence.
@@ -264,25 +266,4 @@ func (c *contextPart) parts() int {
 		return 1
 	}
 	return c.ranks
-}
-
-// sequencePeers returns the ranks that share a sequence; nil: this one alone does.
-func (m Mesh) sequencePeers() *peers {
-	if m.Sequence == nil {
-		return nil
-	}
-	return newPeers(m.Sequence, m.SequenceHost)
-}
-
-// sharers returns the ranks with which a rank shares sequences.
-func (m Mesh) sharers() []int { return m.Layout.Group(m.World.Rank(), mesh.CP, mesh.TP) }
-
-// tensorGroup returns the ranks of this host with which a rank divides products.
-func (m Mesh) tensorGroup() (here []int) {
-	for _, rank := range m.Layout.Group(m.World.Rank(), mesh.TP) {
-		if m.World.HostOf(rank) == m.World.Host() {
-			here = append(here, rank)
-		}
-	}
-	return here
 }

@@ -166,18 +166,14 @@ func (a *groupedAttention) backward(p phase, dy tensor.Tensor, state attentionSt
 	dall := p.saved.New(dy.DType(), dy.Dim(0), c.width())
 	toQ, toK, toV := a.parts(dall.Mat())
 	o := s.o.Tensor
-	if p.cp != nil {
-		heads := p.toHeads(exchanged{do, p.scratch}, exchanged{o, p.scratch})
-		do, o = heads[0], heads[1]
-	}
+	heads := p.toHeads([3]exchanged{{do, p.scratch}, {o, p.scratch}})
+	do, o = heads[0], heads[1]
 	dq, dk := like(p.scratch, s.q), p.scratch.New(s.k.DType(), dy.Dim(0), c.KVHeads*c.KeyDim())
 	perHead := [2]tensor.Tensor{like(p.scratch, s.q), like(p.scratch, s.q)} // of k and v
 	tensor.CausalAttentionBackward(ex, dq.Mat(), perHead[0].Mat(), perHead[1].Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
-	if p.cp != nil {
-		rows := p.toRows(exchanged{dq, p.scratch}, exchanged{perHead[0], p.scratch}, exchanged{perHead[1], p.scratch})
-		dq, perHead = rows[0], [2]tensor.Tensor(rows[1:])
-	}
+	rows := p.toRows([3]exchanged{{dq, p.scratch}, {perHead[0], p.scratch}, {perHead[1], p.scratch}})
+	dq, perHead = rows[0], [2]tensor.Tensor(rows[1:])
 	group := c.Heads / c.KVHeads
 	for h := range c.KVHeads {
 		tensor.SumBlocks(ex, a.heads(dk.Mat(), h, 1), a.heads(perHead[0].Mat(), h*group, group), group, c.KeyDim())

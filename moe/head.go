@@ -30,6 +30,21 @@ type output struct {
 	piece     [2]int          // the tokens whose gradients this rank computes in a pass
 }
 
+// rowGradients are the operands of the weight gradient for some rows.
+type rowGradients struct {
+	dlogits blocked
+	x       tensor.Tensor // [rows, dim]
+}
+
+// outputPartial is the gradient from the rows of one rank.
+type outputPartial struct {
+	outputRounds
+	operands []rowGradients // of the current round, of each rank that has rows of it
+	tree     gradientTree   // over groups
+	into     tensor.Tensor
+	adds     bool // the current group is added to what into holds
+}
+
 // prediction holds the inputs and outputs of one prediction from hidden states.
 type prediction struct {
 	norm    *rmsNorm
@@ -67,48 +82,6 @@ func (a *prediction) dxRows(token, n int) (dx tensor.Matrix) {
 	return dx
 }
 
-// forward adds the cross-entropy of each token that has a target to the losses of its sequence. In
-// training it runs the backward pass as well: it adds to the gradient of the weight and sets dh.
-//
-// If there are two predictions, a sequence's gradient of the weight is the sum over the rows of the
-// first prediction, then over those of the second. Rows are numbered in that order: sequence by
-// sequence, prediction by prediction.
-func (o *output) forward(p phase, all []prediction) error {
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	p.saved, p.fused, p.layer = p.scratch, true, p.lastLayer // nothing is left for a later phase
-	p.in(Head)
-	for i := range all {
-		a := &all[i]
-		a.x = a.norm.forward(p, p.scratch, a.h.Mat(), &a.state)
-	}
-	if p.cp != nil && !p.train {
-		return o.contextForward(p, all)
-	}
-	if !p.train {
-		o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
-		return nil
-	}
-	for i := range all {
-		all[i].dx = like(p.scratch, all[i].x)
-	}
-	if err := o.trainRows(p, all); err != nil {
-		return err
-	}
-	for i := range all {
-		all[i].backwardNorm(p)
-	}
-	return nil
-}
-
-// trainRows computes losses and gradients of all rows.
-func (o *output) trainRows(p phase, all []prediction) error {
-	if p.cp != nil {
-		return o.contextForward(p, all)
-	}
-	return o.train(p, all)
-}
-
 // headNorm is a norm before the head whose weight's gradient waits for the end of the pass, when
 // those of earlier passes are complete.
 type headNorm struct {
@@ -125,26 +98,6 @@ func (a *prediction) backwardNorm(p phase) {
 // backwardWeight adds the gradient.
 func (n *headNorm) backwardWeight(p phase) {
 	n.rmsNorm.backwardWeight(p, &n.state)
-}
-
-// train processes all rows and computes the weight's gradient. It is collective if ranks share the
-// gradient.
-func (o *output) train(p phase, all []prediction) error {
-	if o.host == nil && len(p.sequences) == 0 {
-		return nil
-	}
-	sum := o.newGradient(p, all)
-	for i := 0; i < sum.rounds; i++ {
-		if i < sum.mine.count() {
-			lo, hi := sum.mine.part(i, sum.mine.rank)
-			o.rows(p, all, lo, hi, sum.kept)
-		}
-		if err := sum.add(p, i); err != nil {
-			return err
-		}
-	}
-	p.pushGrad(&o.weight)
-	return nil
 }
 
 // rows processes rows [lo, hi) chunk by chunk. In training it stores their gradients in held.

@@ -6,62 +6,7 @@ import (
 
 	"spmoe/mx"
 	"spmoe/tensor"
-	"spmoe/tensor/format"
 )
-
-// outputRounds divides the rows of a rank in a pass into rounds, each a group of 2^i sequences or a
-// part of one. The gradients of a round's logits are held at once.
-type outputRounds struct {
-	sequences int
-	whole     int // rows per sequence
-	group     int // sequences per round; 1 if a round is a part of a sequence
-	held      int // rows per round, at most
-
-	// the rows of a round are divided among ranks ranks, of this number; 0: they are not
-	ranks, rank int
-}
-
-// sharers returns the number of ranks that divide rows.
-func (r outputRounds) sharers() int { return max(r.ranks, 1) }
-
-// room returns the most rows of a round that a rank has.
-func (r outputRounds) room() int {
-	if r.ranks == 0 {
-		return r.held
-	}
-	const whole = format.MXBlock // so that sums go on where they would be with one rank
-	return (r.held + r.ranks*whole - 1) / (r.ranks * whole) * whole
-}
-
-// part returns the rows [lo, hi) of a round that a rank has.
-func (r outputRounds) part(round, rank int) (lo, hi int) {
-	if lo, hi = r.rows(round); r.ranks == 0 {
-		return lo, hi
-	}
-	return min(lo+rank*r.room(), hi), min(lo+(rank+1)*r.room(), hi)
-}
-
-// parts returns the number of rounds of a group.
-func (r outputRounds) parts() int { return (r.whole + r.held - 1) / r.held }
-
-// groups returns the number of contributions to the weight's gradient.
-func (r outputRounds) groups() int { return (r.sequences + r.group - 1) / r.group }
-
-func (r outputRounds) count() int { return r.groups() * r.parts() }
-
-// rows returns the rows [lo, hi) of a round.
-func (r outputRounds) rows(round int) (lo, hi int) {
-	first := round / r.parts() * r.group
-	end := min(first+r.group, r.sequences) * r.whole
-	lo = first*r.whole + round%r.parts()*r.held
-	return lo, min(lo+r.held, end)
-}
-
-// rowGradients are the operands of the weight gradient for some rows.
-type rowGradients struct {
-	dlogits blocked
-	x       tensor.Tensor // [rows, dim]
-}
 
 // outputGradient sums the gradient of the output's weight, as a balanced binary tree over ranks of
 // trees over groups of sequences. Ranks that share it go through their rounds together: each
@@ -75,13 +20,24 @@ type outputGradient struct {
 	ranks  []outputPartial // with a host: of all its ranks
 }
 
-// outputPartial is the gradient from the rows of one rank.
-type outputPartial struct {
-	outputRounds
-	operands []rowGradients // of the current round, of each rank that has rows of it
-	tree     gradientTree   // over groups
-	into     tensor.Tensor
-	adds     bool // the current group is added to what into holds
+// train processes all rows and computes the weight's gradient. It is collective if ranks share the
+// gradient.
+func (o *output) train(p phase, all []prediction) error {
+	if o.host == nil && len(p.sequences) == 0 {
+		return nil
+	}
+	sum := o.newGradient(p, all)
+	for i := 0; i < sum.rounds; i++ {
+		if i < sum.mine.count() {
+			lo, hi := sum.mine.part(i, sum.mine.rank)
+			o.rows(p, all, lo, hi, sum.kept)
+		}
+		if err := sum.add(p, i); err != nil {
+			return err
+		}
+	}
+	p.pushGrad(&o.weight)
+	return nil
 }
 
 func (o *output) newGradient(p phase, all []prediction) outputGradient {

@@ -140,11 +140,7 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 		r.count(p, &s.router)
 	}
 	s.dscores = p.saved.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
-	if p.cp != nil {
-		r.contextBalance(p, &s.router, losses, s.dscores)
-	} else {
-		r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
-	}
+	r.balanceLoss(p, &s.router, losses, s.dscores)
 	return chosen, weights
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"spmoe/collective/mesh"
 )
 
 // layer returns the kinds of a layer. The layers that predict further ahead follow the others.
@@ -102,4 +104,24 @@ func (c Config) validateRouting(must func(bool, string, ...any)) {
 	must(c.TopKGroups > 0 && c.TopKGroups <= c.Groups, "model.top_k_groups is %d: give 1 to %d (model.groups)", c.TopKGroups, c.Groups)
 	must(c.TopK <= c.TopKGroups*c.Experts/c.Groups, "model.top_k is %d but the %d groups that a token may visit hold %d experts",
 		c.TopK, c.TopKGroups, c.TopKGroups*c.Experts/c.Groups)
+}
+
+// CheckContext returns an error if ranks cannot share sequences of seq tokens with the bits of one
+// rank.
+func (p Precision) CheckContext(c Config, l mesh.Layout, seq int) error {
+	n := l.Sharers()
+	if n < 2 {
+		return nil
+	}
+	if unit := n * p.contextUnit(); seq%unit != 0 {
+		return fmt.Errorf("seq is %d: the %d ranks that share a sequence (%s) take whole blocks of %d tokens each: give a multiple of %d", seq, n, l.SharersName(), p.contextUnit(), unit)
+	}
+	if heads := c.layer(0).attention.shape().KVHeads; heads%n != 0 {
+		name := "model.heads"
+		if c.KVHeads != 0 {
+			name = "model.kv_heads"
+		}
+		return fmt.Errorf("%s is %d: the ranks that share a sequence divide the heads of attention, and %s is %d: give degrees whose product divides it", l.SharersName(), n, name, heads)
+	}
+	return nil
 }

@@ -197,13 +197,31 @@ func (m Mesh) NewExchange(name string, experts int, options ep.Options) (ep.Exch
 	return exchange, exchange.Replicate(m.World)
 }
 
-// replicated reports whether other ranks train the same experts.
-func (m *Model) replicated() bool { return m.mesh.Replicas != nil }
-
 // agree creates Operands if the precision needs it and there are other ranks. It is collective.
 func (m *Mesh) agree(p Precision) (err error) {
 	if m.Operands == nil && m.World.Size() > 1 && (p.scalesTensors() || p.draws()) {
 		m.Operands, err = m.World.Split(0, m.World.Rank())
 	}
 	return err
+}
+
+// sequencePeers returns the ranks that share a sequence; nil: this one alone does.
+func (m Mesh) sequencePeers() *peers {
+	if m.Sequence == nil {
+		return nil
+	}
+	return newPeers(m.Sequence, m.SequenceHost)
+}
+
+// sharers returns the ranks with which a rank shares sequences.
+func (m Mesh) sharers() []int { return m.Layout.Group(m.World.Rank(), mesh.CP, mesh.TP) }
+
+// tensorGroup returns the ranks of this host with which a rank divides products.
+func (m Mesh) tensorGroup() (here []int) {
+	for _, rank := range m.Layout.Group(m.World.Rank(), mesh.TP) {
+		if m.World.HostOf(rank) == m.World.Host() {
+			here = append(here, rank)
+		}
+	}
+	return here
 }

@@ -157,17 +157,13 @@ func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionSta
 	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
 	p.in(Scores)
 	o := s.o.Tensor
-	if p.cp != nil {
-		heads := p.toHeads(exchanged{do, p.scratch}, exchanged{o, p.scratch})
-		do, o = heads[0], heads[1]
-	}
+	heads := p.toHeads([3]exchanged{{do, p.scratch}, {o, p.scratch}})
+	do, o = heads[0], heads[1]
 	dq, dk, dv := like(p.local(p.saved), s.q), like(p.scratch, s.k), like(p.scratch, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
-	if p.cp != nil {
-		rows := p.toRows(exchanged{dq, p.saved}, exchanged{dk, p.scratch}, exchanged{dv, p.scratch})
-		dq, dk, dv = rows[0], rows[1], rows[2]
-	}
+	rows := p.toRows([3]exchanged{{dq, p.saved}, {dk, p.scratch}, {dv, p.scratch}})
+	dq, dk, dv = rows[0], rows[1], rows[2]
 
 	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
 	for h := range c.Heads {

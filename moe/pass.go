@@ -2,6 +2,7 @@ package moe
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"spmoe/tensor"
@@ -387,3 +388,26 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 		}
 	}
 }
+
+// contextOf returns this rank's part of a pass over b; nil: b is its own.
+func (m *Model) contextOf(b Batch, train bool) *contextPart {
+	if m.context == nil || !train && !b.Shared || len(b.Inputs) == 0 {
+		return nil
+	}
+	comm := m.mesh.Sequence
+	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
+		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
+	}
+	return &contextPart{group: m.context, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
+}
+
+// PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
+func (m *Model) PassTokens(b Batch, train bool) int {
+	if c := m.contextOf(b, train); c != nil {
+		return c.tokens
+	}
+	return len(b.Inputs)
+}
+
+// replicated reports whether other ranks train the same experts.
+func (m *Model) replicated() bool { return m.mesh.Replicas != nil }

@@ -6,6 +6,7 @@ package moe
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"spmoe/collective"
 	"spmoe/tensor"
@@ -221,4 +222,9 @@ func joined(ex *tensor.Exec, lists [][][]byte, at, n int) (all [][]byte) {
 		all = append(all, to)
 	}
 	return all
+}
+
+// float64s returns memory as numbers.
+func float64s(b []byte) []float64 {
+	return unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
