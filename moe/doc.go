@@ -13,7 +13,7 @@
 //
 //	generation    decode, cache
 //	forecasts     dry, stage_cut, flavors, counts, costs
-//	other files   hf_files, hf_deepseek, hf_grouped, hf_keys, hf
+//	other files   hf, hf_keys, hf_write, hf_rope
 //	model         routing, qkclip, products, stages, pass, ahead, model, layers
 //	head          contexthead, head_gradient, head, head_sizes
 //	layers        block, mtp, layer, balance, router, ffn, mla, gqa, attention, norm
