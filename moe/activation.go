@@ -32,11 +32,6 @@ type linearState struct {
 	dy activation  // the gradient of its output
 }
 
-// like returns a new matrix of x's shape and type.
-func like(to *tensor.Arena, x tensor.Tensor) tensor.Tensor {
-	return to.New(x.DType(), x.Dim(0), x.Dim(1))
-}
-
 // passRows are the rows of a layer's experts on this rank and its replicas in the passes of a step,
 // by their places. It is nil if the precision draws no random numbers.
 type passRows struct{ counts [][]int32 }

@@ -13,8 +13,8 @@
 //
 //	generation    decode, cache
 //	forecasts     dry, stage_cut, flavors, counts, costs
-//	other files   hf, hf_keys, hf_write, hf_rope
-//	model         routing, qkclip, products, stages, pass, ahead, model, layers
+//	other files   hf_files, hf_keys, hf, hf_rope
+//	model         routing, qkclip, products, stages, pass, forward, model, layers
 //	head          contexthead, head_gradient, head, head_sizes
 //	layers        block, mtp, layer, balance, router, ffn, mla, gqa, attention, norm
 //	construction  builder, sharded

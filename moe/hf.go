@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"spmoe/internal/strictjson"
 )
 
 // Families of models of the library transformers, by model_type.
@@ -73,41 +71,6 @@ type hfConfig struct {
 	SparseStep    *int  `json:"decoder_sparse_step" hf:"qwen3_moe"`
 	DenseNumbers  []int `json:"mlp_only_layers" hf:"qwen3_moe"`
 	SlidingWindow bool  `json:"use_sliding_window" hf:"qwen3_moe"`
-}
-
-// ParseHF reads a Hugging Face config.json of a model of one of the families, as newer or older
-// versions of the library write it. Settings that the format lacks (bias speed, loss weights) get
-// this package's defaults. The notes say what was assumed or ignored.
-func ParseHF(data []byte) (c Config, notes []string, err error) {
-	if c, notes, err = parseHF(data); err != nil {
-		return Config{}, nil, fmt.Errorf("config.json: %w", err)
-	}
-	return c, notes, c.Validate()
-}
-
-func parseHF(data []byte) (c Config, notes []string, err error) {
-	keys, h := hfKeys{}, hfConfig{}
-	if err := strictjson.Unmarshal(data, &keys); err != nil {
-		return c, nil, err
-	}
-	if notes, err = h.decode(keys); err != nil {
-		return c, nil, err
-	}
-	if err := h.supported(); err != nil {
-		return c, nil, err
-	}
-	c = base()
-	h.apply(&c)
-	switch h.ModelType {
-	case hfQwen3:
-		err = h.applyQwen3(&c)
-	case hfGLM4:
-		err = h.applyHeads(&c, float64(h.partial(0.5)))
-		c.QKNorm, c.QKVBias = h.QKNorm, h.AttentionBias
-	default:
-		err = h.applyDeepSeek(&c)
-	}
-	return c, notes, err
 }
 
 // apply sets what all families have, and what all except Qwen3-MoE have.
@@ -222,4 +185,14 @@ func (h *hfConfig) supported() error {
 		return fmt.Errorf("rope_scaling and rope_parameters differ: remove one of the two")
 	}
 	return h.ropeParameters().supported()
+}
+
+// ropeParameters returns the settings that count, as the library chooses them. It is not nil.
+func (h *hfConfig) ropeParameters() *ropeParameters {
+	for _, r := range []*ropeParameters{h.RopeScaling, h.RopeParameters} {
+		if !r.empty() {
+			return r
+		}
+	}
+	return &ropeParameters{}
 }

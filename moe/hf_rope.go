@@ -56,16 +56,6 @@ func (r *ropeParameters) supported() error {
 	return nil
 }
 
-// ropeParameters returns the settings that count, as the library chooses them. It is not nil.
-func (h *hfConfig) ropeParameters() *ropeParameters {
-	for _, r := range []*ropeParameters{h.RopeScaling, h.RopeParameters} {
-		if !r.empty() {
-			return r
-		}
-	}
-	return &ropeParameters{}
-}
-
 func (r *ropeParameters) kind() string { return cmp.Or(r.Type, r.OldType, "default") }
 
 // yarn returns the extension of a model for a number of positions.

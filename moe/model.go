@@ -1,14 +1,12 @@
 package moe
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/tensor"
-	"spmoe/tensor/profile"
 )
 
 // Model is one rank's part of a model.
@@ -167,121 +165,6 @@ func (m *Model) Mesh() Mesh { return m.mesh }
 // "layer1_topk_index" (int32) and so on. They are valid during the call only. A nil f ends it.
 func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
 
-// Train runs forward and backward. It adds the gradients of the objective to all gradients, or sets
-// them after [Group.ZeroGrad]. The objective is
-//
-//	mean cross-entropy + MTPWeight·mean cross-entropy further ahead + balance loss,
-//
-// with means over the global batch. Train is collective.
-func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
-	p, err := m.Forward(ex, b)
-	if err != nil {
-		return Loss{}, err
-	}
-	loss := p.Loss()
-	return loss, p.Backward(ex)
-}
-
-// Eval runs forward and returns the loss. It is collective.
-func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	_, loss, err := m.EvalStage(ex, b, Boundary{})
-	return loss, err
-}
-
-// Logits returns the scores of the next token after each input: [len(inputs), vocab] FP32, in
-// the arena of ex. inputs are sequences of seq tokens. It is collective.
-func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor, error) {
-	pass := m.newPass(ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false)
-	defer pass.release()
-	p := pass.forwardPhase(ex)
-	h, err := m.hidden(pass, p, Boundary{})
-	if err != nil {
-		return tensor.Tensor{}, err
-	}
-	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
-		return tensor.Tensor{}, err
-	}
-	return m.output.logits(ex, m.norms[0].forward(p, p.scratch, h.Mat(), &pass.norm)), nil
-}
-
-// hidden returns the last hidden state, before the final norm: [tokens, dim].
-func (m *Model) hidden(pass *Pass, p phase, in Boundary) (tensor.Tensor, error) {
-	if err := pass.locate(p.ex); err != nil {
-		return tensor.Tensor{}, err
-	}
-	h, err := m.embed(p, p.batch.Inputs, in.Hidden)
-	if err != nil {
-		return h, err
-	}
-	for i := range m.mainBlocks() {
-		if h, err = m.forwardBlock(pass, p, i, h); err != nil {
-			return h, err
-		}
-	}
-	return h, nil
-}
-
-// forwardBlock returns the output of a block for x: [tokens, dim].
-func (m *Model) forwardBlock(pass *Pass, p phase, i int, x tensor.Tensor) (tensor.Tensor, error) {
-	l := m.blocks[i]
-	m.repeat(p.ex, l.times)
-	defer m.repeat(p.ex, 1)
-	if err := m.sharded.gather(p.ex, m.blockUnit(i)); err != nil {
-		return x, err
-	}
-	y, err := l.forward(p, x, &pass.blocks[i])
-	return y, cmp.Or(err, p.failed)
-}
-
-// embed returns the embeddings of tokens in memory of the pass: [tokens, dim]. A stage that does
-// not embed copies what an earlier one has sent.
-func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, error) {
-	p.in(Embedding)
-	h := p.arena.New(m.precision.DType, len(ids), m.Config.Dim)
-	if !m.stage.Embed {
-		tensor.Convert(p.ex, h.Mat(), sent.Mat())
-		return h, nil
-	}
-	if err := m.sharded.gather(p.ex, embeddingUnit); err != nil {
-		return h, err
-	}
-	tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), ids)
-	return h, nil
-}
-
-// predict computes the losses of all tokens from the last hidden state and, in training, the
-// gradients that the backward pass begins with.
-func (m *Model) predict(pass *Pass, p phase, h tensor.Tensor, in Boundary) error {
-	p.loss.Tokens = len(p.batch.Targets)
-	if p.train {
-		pass.dh = like(p.arena, h)
-	}
-	all := [2]prediction{{norm: m.norms[0], h: h, dh: pass.dh, targets: p.whole().Targets, scale: p.scale()}}
-	if len(m.norms) > 1 {
-		ahead, err := m.ahead(pass, p, h, in)
-		if err != nil {
-			return err
-		}
-		all[1] = m.aheadPrediction(pass, p, ahead)
-	}
-	if err := m.sharded.gather(p.ex, m.headUnit()); err != nil {
-		return err
-	}
-	if err := m.output.forward(p, all[:len(m.norms)]); err != nil {
-		return err
-	}
-	p.loss.sum(p.sequences)
-	if !p.train {
-		return nil
-	}
-	for i, norm := range m.norms {
-		pass.headNorms = append(pass.headNorms, headNorm{norm, all[i].state})
-	}
-	return m.sharded.reduce(p, m.headUnit())
-}
-
 // Params returns all parameters of this rank in a fixed order.
 func (m *Model) Params() []*Param {
 	var all []*Param
@@ -309,57 +192,6 @@ func (m *Model) repeat(ex *tensor.Exec, times int) {
 	}
 }
 
-// SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or
-// Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
-func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
-	for i, l := range m.measured {
-		if !yield(i, rounded(l.main)) {
-			return
-		}
-	}
-}
-
-// locate counts the rows of earlier passes, and of earlier ranks in this one, if the precision
-// draws random numbers. Passes before the last one have equally many rows. It is collective.
-func (p *Pass) locate(ex *tensor.Exec) error {
-	m := p.model
-	if p.earlier = 0; !m.precision.draws() {
-		return nil
-	}
-	earlier, all, err := p.countRows(ex)
-	if err != nil {
-		return fmt.Errorf("counting the tokens of ranks: %w", err)
-	}
-	p.earlier = earlier
-	if p.train {
-		if m.begun == 1 {
-			m.passRows = all
-		}
-		p.earlier += uint64(p.place) * m.passRows
-	}
-	return nil
-}
-
-// countRows returns the rows of earlier ranks in this pass, and those of all ranks.
-func (p *Pass) countRows(ex *tensor.Exec) (earlier, all uint64, err error) {
-	mine, c := len(p.batch.Inputs), p.model.mesh.Operands
-	if c == nil {
-		return 0, uint64(mine), nil
-	}
-	defer ex.Enter(ex.Enter(profile.Collectives))
-	counts := make([]int64, c.Size())
-	if err := collective.AllGather(c, counts, []int64{int64(mine)}); err != nil {
-		return 0, 0, err
-	}
-	for r, n := range counts {
-		if r < c.Rank() {
-			earlier += uint64(n)
-		}
-		all += uint64(n)
-	}
-	return earlier, all, nil
-}
-
 // ObserveQuantized calls f with every operand that a linear layer quantizes from now on, in
 // training and in evaluation: inputs and gradients in each pass, weights when their Group is
 // refreshed. A nil f ends it.
@@ -369,3 +201,97 @@ func (p *Pass) countRows(ex *tensor.Exec) (earlier, all uint64, err error) {
 // recipe. Weights that several ranks hold must be changed in the same way on all of them, unless
 // they are quantized elsewhere.
 func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }
+
+// Pass is a training pass in flight, with all state that the backward pass of a batch needs. Layers
+// hold only weights, so any number of passes may be in flight, each with its own memory:
+//
+//	F0 F1 B0 B1        Forward of two batches, then Backward of both passes
+//	F0 F1 I0 I1 W0 W1  the same with separate BackwardInput and BackwardWeight
+//
+// All ranks run the same schedule, and weights do not change meanwhile. Gradients have the same
+// bits in every schedule: a weight's gradient is the sum over the passes of a step in the order of
+// their Forward calls, or of the places that [Model.ForwardStage] is given. The gradient of a pass
+// is a tree over the sequences of all ranks. A pass whose turn has not come leaves its weight
+// gradients to the pass before it.
+//
+// A pass ends with its weight gradients. The model then reuses its memory for another one. The
+// first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
+type Pass struct {
+	model *Model
+	passState
+
+	progress progress
+	added    bool // the layers have added to the gradients of their weights
+
+	blocks []blockState
+	norm   normState // of the last norm, if no loss is computed
+	out    Boundary  // of a stage that is not the last one
+	// gradient of the last hidden state; after the backward pass, that of the first one
+	dh        tensor.Tensor
+	dembedded tensor.Tensor // gradient of the embedded targets
+	dahead    tensor.Tensor // gradient of the hidden state for the prediction further ahead
+	embedded  []embedded    // gradients of the embedding's rows
+	headNorms []headNorm
+}
+
+// NewStage is New for a part of a model on a mesh, in which experts may have replicas. The ranks of
+// the mesh are those with the same stage. The exchange must be that of the mesh, and ep must divide
+// the number of experts. Stages on one rank may share an exchange. The results have the same bits
+// on every mesh.
+func NewStage(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange, stage Stage) (*Model, error) {
+	return build(newBuilder(precision, mesh), mesh, cfg, seq, exchange, stage)
+}
+
+// Stage returns the part of a model that m is.
+func (m *Model) Stage() Stage { return m.stage }
+
+// DType returns the model's working type.
+func (m *Model) DType() tensor.DType { return m.precision.DType }
+
+// InFlight returns the number of training passes whose activations are held.
+func (m *Model) InFlight() int { return len(m.inFlight) }
+
+// lastLayer returns the number of the stage's last block.
+func (m *Model) lastLayer() int {
+	last := m.stage.End - 1
+	if m.stage.Ahead == 0 {
+		last = min(last, m.Config.Layers-1)
+	}
+	return max(last, 0)
+}
+
+// ShareArenas makes the passes of m use the arenas of other, a stage on the same rank. A pass then
+// takes the memory that a pass of any of these stages has left. Call it before the first pass of m.
+func (m *Model) ShareArenas(other *Model) { m.arenas = other.arenas }
+
+// progress is how far a pass is.
+type progress uint8
+
+const (
+	ended     progress = iota
+	forwarded          // the backward pass may run
+	halfway            // the gradients of all inputs are complete
+	waiting            // waits for its turn to add to the weights' gradients
+)
+
+// replicated reports whether other ranks train the same experts.
+func (m *Model) replicated() bool { return m.mesh.Replicas != nil }
+
+// blockUnit returns the unit of block i of the model's stage.
+func (m *Model) blockUnit(i int) int {
+	if m.stage.Predict && i >= len(m.mainBlocks()) {
+		i++
+	}
+	return m.unitAfter(i)
+}
+
+// headUnit returns the unit of the head.
+func (m *Model) headUnit() int { return m.unitAfter(len(m.mainBlocks())) }
+
+// unitAfter returns the unit that follows the embedding and some others.
+func (m *Model) unitAfter(others int) int {
+	if !m.stage.Embed {
+		return others
+	}
+	return firstBlock + others
+}

@@ -9,48 +9,6 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Pass is a training pass in flight, with all state that the backward pass of a batch needs. Layers
-// hold only weights, so any number of passes may be in flight, each with its own memory:
-//
-//	F0 F1 B0 B1        Forward of two batches, then Backward of both passes
-//	F0 F1 I0 I1 W0 W1  the same with separate BackwardInput and BackwardWeight
-//
-// All ranks run the same schedule, and weights do not change meanwhile. Gradients have the same
-// bits in every schedule: a weight's gradient is the sum over the passes of a step in the order of
-// their Forward calls, or of the places that [Model.ForwardStage] is given. The gradient of a pass
-// is a tree over the sequences of all ranks. A pass whose turn has not come leaves its weight
-// gradients to the pass before it.
-//
-// A pass ends with its weight gradients. The model then reuses its memory for another one. The
-// first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
-type Pass struct {
-	model *Model
-	passState
-
-	progress progress
-	added    bool // the layers have added to the gradients of their weights
-
-	blocks []blockState
-	norm   normState // of the last norm, if no loss is computed
-	out    Boundary  // of a stage that is not the last one
-	// gradient of the last hidden state; after the backward pass, that of the first one
-	dh        tensor.Tensor
-	dembedded tensor.Tensor // gradient of the embedded targets
-	dahead    tensor.Tensor // gradient of the hidden state for the prediction further ahead
-	embedded  []embedded    // gradients of the embedding's rows
-	headNorms []headNorm
-}
-
-// progress is how far a pass is.
-type progress uint8
-
-const (
-	ended     progress = iota
-	forwarded          // the backward pass may run
-	halfway            // the gradients of all inputs are complete
-	waiting            // waits for its turn to add to the weights' gradients
-)
-
 // Forward runs the forward pass of a training step over b. The slices of b must not change until
 // the pass ends. Forward is collective.
 //
@@ -408,6 +366,3 @@ func (m *Model) PassTokens(b Batch, train bool) int {
 	}
 	return len(b.Inputs)
 }
-
-// replicated reports whether other ranks train the same experts.
-func (m *Model) replicated() bool { return m.mesh.Replicas != nil }

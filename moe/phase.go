@@ -170,3 +170,8 @@ func (p phase) completes() bool { return !p.batch.More || p.chains }
 
 // defersWgrad reports whether the weight gradients of groups of rows are deferred.
 func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred }
+
+// like returns a new matrix of x's shape and type.
+func like(to *tensor.Arena, x tensor.Tensor) tensor.Tensor {
+	return to.New(x.DType(), x.Dim(0), x.Dim(1))
+}

@@ -31,25 +31,6 @@ const (
 	firstBlock
 )
 
-// blockUnit returns the unit of block i of the model's stage.
-func (m *Model) blockUnit(i int) int {
-	if m.stage.Predict && i >= len(m.mainBlocks()) {
-		i++
-	}
-	return m.unitAfter(i)
-}
-
-// headUnit returns the unit of the head.
-func (m *Model) headUnit() int { return m.unitAfter(len(m.mainBlocks())) }
-
-// unitAfter returns the unit that follows the embedding and some others.
-func (m *Model) unitAfter(others int) int {
-	if !m.stage.Embed {
-		return others
-	}
-	return firstBlock + others
-}
-
 // sharded is this rank's end of the dense group. A nil one does nothing: the group is not sharded.
 type sharded struct {
 	group      *Group

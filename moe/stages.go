@@ -3,36 +3,9 @@ package moe
 import (
 	"fmt"
 
-	"spmoe/collective/ep"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
-
-// NewStage is New for a part of a model on a mesh, in which experts may have replicas. The ranks of
-// the mesh are those with the same stage. The exchange must be that of the mesh, and ep must divide
-// the number of experts. Stages on one rank may share an exchange. The results have the same bits
-// on every mesh.
-func NewStage(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange, stage Stage) (*Model, error) {
-	return build(newBuilder(precision, mesh), mesh, cfg, seq, exchange, stage)
-}
-
-// Stage returns the part of a model that m is.
-func (m *Model) Stage() Stage { return m.stage }
-
-// DType returns the model's working type.
-func (m *Model) DType() tensor.DType { return m.precision.DType }
-
-// InFlight returns the number of training passes whose activations are held.
-func (m *Model) InFlight() int { return len(m.inFlight) }
-
-// lastLayer returns the number of the stage's last block.
-func (m *Model) lastLayer() int {
-	last := m.stage.End - 1
-	if m.stage.Ahead == 0 {
-		last = min(last, m.Config.Layers-1)
-	}
-	return max(last, 0)
-}
 
 // ForwardStage is Forward for a stage. in is what it needs from other stages, and may be reused
 // after the call. The losses of stages add up to that of the model: see Pass.Loss.
@@ -77,19 +50,6 @@ func copied(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	return to
 }
 
-// setOutput completes a forward pass that ends with a hidden state.
-func (p *Pass) setOutput(f phase, h tensor.Tensor, in Boundary) (err error) {
-	p.out.Hidden = h
-	switch m := p.model; {
-	case m.stage.Ahead > 0:
-		p.out.Ahead, err = m.ahead(p, f, h, in)
-	case m.stage.Embed && m.Config.MTPLayers > 0:
-		p.out.Embedded, err = m.embed(f, p.batch.Targets, tensor.Tensor{})
-	}
-	p.loss.sum(p.sequences)
-	return err
-}
-
 // Output returns what the forward pass of a stage gives to other stages. It is valid until the pass
 // ends, which is after they have used it.
 func (p *Pass) Output() Boundary { return p.out }
@@ -109,14 +69,6 @@ func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 	}
 }
 
-// checkGradient panics if the backward pass has nothing to begin with.
-func (p *Pass) checkGradient() {
-	missing := func(out, gradient tensor.Tensor) bool { return out.Valid() && !gradient.Valid() }
-	if missing(p.out.Hidden, p.dh) || missing(p.out.Embedded, p.dembedded) || missing(p.out.Ahead, p.dahead) {
-		panic("moe: the backward pass of a stage needs the gradient of its output: see Pass.SetGradient")
-	}
-}
-
 // InputGradient returns the gradient of what ForwardStage was given. It is valid between
 // BackwardInput, or BackwardLayers, and BackwardWeight.
 func (p *Pass) InputGradient() (g Boundary) {
@@ -133,6 +85,51 @@ func (p *Pass) InputGradient() (g Boundary) {
 	return g
 }
 
-// ShareArenas makes the passes of m use the arenas of other, a stage on the same rank. A pass then
-// takes the memory that a pass of any of these stages has left. Call it before the first pass of m.
-func (m *Model) ShareArenas(other *Model) { m.arenas = other.arenas }
+// Train runs forward and backward. It adds the gradients of the objective to all gradients, or sets
+// them after [Group.ZeroGrad]. The objective is
+//
+//	mean cross-entropy + MTPWeight·mean cross-entropy further ahead + balance loss,
+//
+// with means over the global batch. Train is collective.
+func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
+	p, err := m.Forward(ex, b)
+	if err != nil {
+		return Loss{}, err
+	}
+	loss := p.Loss()
+	return loss, p.Backward(ex)
+}
+
+// Eval runs forward and returns the loss. It is collective.
+func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	_, loss, err := m.EvalStage(ex, b, Boundary{})
+	return loss, err
+}
+
+// Logits returns the scores of the next token after each input: [len(inputs), vocab] FP32, in
+// the arena of ex. inputs are sequences of seq tokens. It is collective.
+func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor, error) {
+	pass := m.newPass(ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false)
+	defer pass.release()
+	p := pass.forwardPhase(ex)
+	h, err := m.hidden(pass, p, Boundary{})
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
+		return tensor.Tensor{}, err
+	}
+	return m.output.logits(ex, m.norms[0].forward(p, p.scratch, h.Mat(), &pass.norm)), nil
+}
+
+// SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or
+// Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
+func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
+	for i, l := range m.measured {
+		if !yield(i, rounded(l.main)) {
+			return
+		}
+	}
+}

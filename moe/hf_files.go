@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+
+	"spmoe/internal/strictjson"
 )
 
 // HFModelType returns the model_type of the family that MarshalHF writes.
@@ -113,4 +115,39 @@ func (c Config) addDeepSeek(h map[string]any) {
 	if c.BalanceAlpha > 0 {
 		h["aux_loss_alpha"], h["seq_aux"] = decimal(c.BalanceAlpha), true
 	}
+}
+
+// ParseHF reads a Hugging Face config.json of a model of one of the families, as newer or older
+// versions of the library write it. Settings that the format lacks (bias speed, loss weights) get
+// this package's defaults. The notes say what was assumed or ignored.
+func ParseHF(data []byte) (c Config, notes []string, err error) {
+	if c, notes, err = parseHF(data); err != nil {
+		return Config{}, nil, fmt.Errorf("config.json: %w", err)
+	}
+	return c, notes, c.Validate()
+}
+
+func parseHF(data []byte) (c Config, notes []string, err error) {
+	keys, h := hfKeys{}, hfConfig{}
+	if err := strictjson.Unmarshal(data, &keys); err != nil {
+		return c, nil, err
+	}
+	if notes, err = h.decode(keys); err != nil {
+		return c, nil, err
+	}
+	if err := h.supported(); err != nil {
+		return c, nil, err
+	}
+	c = base()
+	h.apply(&c)
+	switch h.ModelType {
+	case hfQwen3:
+		err = h.applyQwen3(&c)
+	case hfGLM4:
+		err = h.applyHeads(&c, float64(h.partial(0.5)))
+		c.QKNorm, c.QKVBias = h.QKNorm, h.AttentionBias
+	default:
+		err = h.applyDeepSeek(&c)
+	}
+	return c, notes, err
 }
