@@ -21,7 +21,7 @@ import (
 
 // mostArrows is the number of arrows that may run against the order of the files in doc.go or lie
 // on a circle. It only goes down.
-const mostArrows = 200
+const mostArrows = 100
 
 // longestFile is the number of lines that a file may have, so that files are not merged to hide
 // arrows.

@@ -30,7 +30,7 @@ func (m *Model) begin(ex *tensor.Exec, b Batch, place int, several bool) *Pass {
 	at, _ := slices.BinarySearchFunc(m.inFlight, place, func(p *Pass, place int) int { return p.place - place })
 	m.inFlight = slices.Insert(m.inFlight, at, p)
 	together := m.Config.WgradPasses(m.precision, len(p.batch.Inputs)*m.mesh.World.Size())
-	p.deferred = several || m.replicated()
+	p.deferred = several || m.mesh.Replicas != nil
 	p.multiplies = !b.More || (place+1)%together == 0
 	return p
 }
@@ -246,7 +246,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		p, m.idle = m.idle[n-1], m.idle[:n-1]
 	} else {
 		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
-		p.layers, p.lastLayer, p.sums = m.Config.Layers, m.lastLayer(), &m.sums
+		p.mesh, p.layers, p.lastLayer, p.sums = &m.mesh, m.Config.Layers, m.lastLayer(), &m.sums
 		for i, l := range m.blocks {
 			p.blocks[i].attention = l.attention.newState()
 		}

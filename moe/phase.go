@@ -15,6 +15,7 @@ type passState struct {
 	observer  func(name string, t tensor.Tensor)
 	decoding  decoding     // nil: sequences are computed as a whole
 	cp        *contextPart // this rank's part of the sequence; nil: batch has whole ones
+	mesh      *Mesh        // of the model
 	layers    int          // of the model, without blocks that predict further ahead
 	lastLayer int          // the number of the stage's last block
 

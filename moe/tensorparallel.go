@@ -36,7 +36,7 @@ func (g *peers) columns(n, unit int) (lo, hi int) {
 type dividedColumns struct{}
 
 // forward computes y = x·Wᵀ. It is collective in the group.
-func (dividedColumns) forward(p phase, l *linear, y tensor.Tensor, x *activation) {
+func (d dividedColumns) forward(p phase, l *linear, y tensor.Tensor, x *activation) {
 	part := columnPart{y: y, x: x, quantized: l.mx.quantizesForward()}
 	if !part.quantized {
 		part.lo, part.hi = p.cp.tensor.columns(y.Dim(1), columnTile)
@@ -52,7 +52,7 @@ func (dividedColumns) forward(p phase, l *linear, y tensor.Tensor, x *activation
 }
 
 // backward computes dx = dy·W. It is collective in the group.
-func (dividedColumns) backward(p phase, l *linear, dx tensor.Tensor, dy *activation) {
+func (d dividedColumns) backward(p phase, l *linear, dx tensor.Tensor, dy *activation) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	part := columnPart{y: dx, x: dy, quantized: l.mx.quantizesDgrad()}
