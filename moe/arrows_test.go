@@ -21,11 +21,11 @@ import (
 
 // mostArrows is the number of arrows that may run against the order of the files in doc.go or lie
 // on a circle. It only goes down.
-const mostArrows = 100
+const mostArrows = 30
 
 // longestFile is the number of lines that a file may have, so that files are not merged to hide
 // arrows.
-const longestFile = 430
+const longestFile = 400
 
 // An arrow leads from a file to another one whose definitions it uses: types, fields, functions,
 // methods, variables and constants.
