@@ -1,9 +1,9 @@
 package moe
 
 // The head for sequences that ranks share. The ranks of a host divide the rows of the sequence: in
-// each round of training they take rows that are next to each other, with the tokens of any rank. So
-// the gradient of the weight has the sums of one rank. They read hidden states where they lie, and
-// write their gradients there.
+// each round of training they take rows that are next to each other, with the tokens of any rank.
+// So the gradient of the weight has the sums of one rank. They read hidden states where they lie,
+// and write their gradients there.
 //
 // If a sequence is on several hosts, the hidden states of all tokens travel to each host, which
 // computes the whole head: the gradients of logits, 2·vocab bytes per token, do not travel. Each

@@ -103,8 +103,8 @@ func (p phase) share(group *peers, mine [][]byte, read func(lists [][][]byte) (b
 	}
 }
 
-// gather calls read with x of each rank that shares a sequence in turn. All have the same shape. With
-// first, only the first rank reads.
+// gather calls read with x of each rank that shares a sequence in turn. All have the same shape.
+// With first, only the first rank reads.
 func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
 	if p.cp == nil {
 		if !p.ex.Dry() {

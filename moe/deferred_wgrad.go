@@ -124,8 +124,8 @@ func (s *rowSums) addRows(phase, *weight, tensor.Tensor, tensor.Tensor) {
 	panic("moe: experts have no biases")
 }
 
-// wgrad adds the gradient of groups [lo, hi), which are those that this rank computes, over the rows
-// of all parts.
+// wgrad adds the gradient of groups [lo, hi), which are those that this rank computes, over the
+// rows of all parts.
 func (r *rowStore) wgrad(p phase, l *linear, parts []wgradRows, lo, hi int) {
 	ex := p.ex
 	mark := ex.Mark()

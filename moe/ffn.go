@@ -23,7 +23,7 @@ type ffnState struct {
 	linear struct{ gateUp, down linearState }
 }
 
-// newFFN returns a network for each prefix ("model.layers.3.mlp.experts.0."), of a part, in group g.
+// newFFN returns a network for each prefix ("model.layers.3.mlp.experts.0."), in group g.
 func newFFN(b *builder, g *Group, part Part, cfg Config, prefixes []string, layer, inter int) *ffn {
 	f := &ffn{inter: inter}
 	wide, narrow := []int{inter, cfg.Dim}, []int{cfg.Dim, inter}

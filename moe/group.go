@@ -37,7 +37,7 @@ type Group struct {
 	weights   []*weight
 	quantized []*linear
 	mine      []*linear  // of these, those that this rank quantizes
-	sums      []passSums // one per part that is divided by itself
+	sums      []sliceSum // one per part that is divided by itself
 	zeroed    int        // calls of ZeroGrad
 	scores    []float32  // the largest of each head: see HeadRows
 }

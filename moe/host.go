@@ -22,8 +22,8 @@ import (
 	"spmoe/tensor"
 )
 
-// host is a rank's end of what its host shares, or of experts whose replicas are on several hosts. A
-// nil host shares nothing.
+// host is a rank's end of what its host shares, or of experts whose replicas are on several hosts.
+// A nil host shares nothing.
 type host struct {
 	*peers
 	offset  int // the rank that computes the first rows of the next weight
@@ -37,7 +37,7 @@ type host struct {
 type wgrad struct {
 	layer *linear
 	dy, x *activation
-	// of experts, instead of dy and x: those of each pass, and what multiplies groups [lo, hi) of parts
+	// of experts, instead of dy and x: those of each pass, and what multiplies some groups of parts
 	rows     []wgradRows
 	multiply func(p phase, parts []wgradRows, lo, hi int)
 }

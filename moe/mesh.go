@@ -73,8 +73,8 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (Mesh, error) {
 	})
 }
 
-// divide finds with which ranks one shares what. split returns the communicator of some ranks, which
-// are numbered as in c, of another one.
+// divide finds with which ranks one shares what. split returns the communicator of some ranks,
+// which are numbered as in c, of another one.
 func divide(c *collective.Comm, l mesh.Layout, split func(of *collective.Comm, ranks []int) (*collective.Comm, error)) (m Mesh, err error) {
 	m = Mesh{Layout: l, World: c, EP: c}
 	sub := func(to **collective.Comm, of *collective.Comm, ranks []int) {

@@ -1,8 +1,8 @@
 package moe
 
-// Gradients that the ranks of a host compute together, each some rows from the operands of all. The
-// gradient of a sequence that ranks share is one chain of sums over its parts, in their order. If it
-// is on several hosts, each of them computes a piece of a weight, and adds zeros to the others.
+// Gradients that the ranks of a host compute together, each some rows from the operands of all.
+// The gradient of a sequence that ranks share is one chain of sums over its parts, in their order.
+// If it is on several hosts, each of them computes a piece of a weight, and the others add zeros.
 
 import (
 	"fmt"

@@ -12,7 +12,7 @@ import (
 // sequences of the global batch. If every pass except the last has 2^i of them, the gradient does
 // not depend on the number of passes.
 //
-// Of n contributions it holds log2(n) sums at most: a product is added to its sibling where it lies.
+// Of n contributions it holds log2(n) sums at most: a product is added to its sibling in place.
 type sumTree struct {
 	dims    []int
 	sums    []tensor.Tensor // FP32: memory of the pending sums; none has more contributions than the one before

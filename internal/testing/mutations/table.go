@@ -202,7 +202,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "last-pass-summed", Text: "of several passes, only the last one's gradients of norms and routers are summed over ranks",
-		File: "moe/passsums.go", Old: `if err := s.reduce(p.ex); err != nil {`, New: `if err := error(nil); err != nil {`,
+		File: "moe/slice_sum.go", Old: `err := s.reduce(to)`, New: `err := error(nil); tensor.Convert(p.ex, to.Mat(), s.own.Mat())`,
 		Args: "--micro-batch 1", Axis: ranks, Tensor: normOrGate,
 	},
 	{
