@@ -49,8 +49,8 @@
 // (contextparallel, sum_host). A pass is a balanced tree over sequences and ranks, and a step one
 // over passes (sum_tree, weight.passes), except for routed experts, which are one chain. A rank or
 // a host that does not have the tokens of all sums pass by pass over the others: a sliceSum, with
-// FSDP at the end of a unit (sharded), otherwise at the end of a pass with Batch.More and in SumGrad
-// (passsums).
+// FSDP at the end of a unit (sharded), otherwise at the end of a pass with Batch.More and in
+// SumGrad (passsums).
 //
 // Every owner adds in the order of a single rank, so the bits do not depend on the layout. A pass
 // adds when its turn has come: see Pass.BackwardWeight.

@@ -66,7 +66,7 @@ type hfConfig struct {
 
 	QKNorm bool `json:"use_qk_norm" hf:"glm4_moe"`
 
-	// Newer versions of the library write num_local_experts, older ones num_experts: see hf_keys.json.
+	// Newer versions of the library write num_local_experts, older ones num_experts.
 	LocalExperts  *int  `json:"num_local_experts" hf:"qwen3_moe"`
 	SparseStep    *int  `json:"decoder_sparse_step" hf:"qwen3_moe"`
 	DenseNumbers  []int `json:"mlp_only_layers" hf:"qwen3_moe"`

@@ -8,7 +8,7 @@ package moe
 //
 // The gradient of a weight is a balanced binary tree over the ranks, as in collective.AllReduce, of
 // the trees over the sequences of each rank: see tensor.Wgrad. The sums of several passes are added
-// pass by pass, and so are those of groups that each rank or each host holds: see passSums. The
+// pass by pass, and so are those of groups that each rank or each host holds: see sliceSum. The
 // gradient of an expert is one product over the rows of all its replicas, in the order that they
 // have on a single rank.
 
