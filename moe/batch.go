@@ -16,7 +16,7 @@ type Batch struct {
 	GlobalSequences int
 
 	// Seed and Step name the random numbers of stochastic rounding: those of the run and of this
-	// step. A recipe without it ignores them.
+	// step. A precision without it ignores them.
 	Seed, Step uint32
 
 	// More says that another pass of the same step follows. Until a pass without it, gradients are

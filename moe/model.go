@@ -274,9 +274,6 @@ const (
 	waiting            // waits for its turn to add to the weights' gradients
 )
 
-// replicated reports whether other ranks train the same experts.
-func (m *Model) replicated() bool { return m.mesh.Replicas != nil }
-
 // blockUnit returns the unit of block i of the model's stage.
 func (m *Model) blockUnit(i int) int {
 	if m.stage.Predict && i >= len(m.mainBlocks()) {

@@ -11,7 +11,7 @@ type rmsNorm struct {
 
 // normState is the state of a normalization layer in a pass.
 type normState struct {
-	x    tensor.Matrix
+	x    tensor.Matrix // [rows, n]
 	rstd tensor.Tensor // [rows]
 	dw   tensor.Tensor // [n] FP32: the gradient of the weight, of this pass only
 }

@@ -1,7 +1,6 @@
 package moe
 
-// The published recipes with fewer than eight bits or with scales other than those of OCP MX, and
-// their settings. docs/precision.md has the sources.
+// The built-in precisions and their settings. docs/precision.md has the sources.
 
 import (
 	"errors"
@@ -13,7 +12,7 @@ import (
 	"spmoe/tensor"
 )
 
-// Options are the settings of recipes that have some. The zero value is not the default: see
+// Options are the settings of precisions that have some. The zero value is not the default: see
 // DefaultOptions. The toml names are those of config files and --set (nvfp4.rht=false).
 type Options struct {
 	Sum   string `toml:"sum" help:"how products are added: fp32, fast; exact, for quantized products, slow; h100, h100-nopromotion or b200, bit by bit as that GPU's tensor cores do"`
@@ -43,7 +42,7 @@ type MXFP4 struct {
 	Stochastic bool   `toml:"stochastic" help:"round gradients stochastically, for mxfp4-e2m1"`
 }
 
-// DefaultOptions returns the settings of the published recipes.
+// DefaultOptions returns the settings of the published precisions.
 func DefaultOptions() Options {
 	return Options{
 		Sum:   mx.SumFP32.String(),
@@ -177,10 +176,10 @@ func mxfp4(name, about string, forward Product) Precision {
 	return Precision{Name: name, About: about, DType: tensor.BF16, Linears: r, Experts: r}
 }
 
-// Precisions lists the built-in recipes with their published settings.
+// Precisions lists the built-in precisions with their published settings.
 func Precisions() []Precision { return DefaultOptions().Precisions() }
 
-// Precisions lists the built-in recipes with these settings, which must be valid.
+// Precisions lists the built-in precisions with these settings, which must be valid.
 func (o Options) Precisions() []Precision {
 	mxfp8, mxint8 := uniform(cast(mx.E4M3), cast(mx.E4M3)), uniform(cast(mx.INT8), cast(mx.INT8))
 	e2m3, e3m2 := uniform(cast(mx.E2M3), cast(mx.E2M3)), uniform(cast(mx.E3M2), cast(mx.E3M2))
@@ -204,7 +203,7 @@ func (o Options) Precisions() []Precision {
 	}
 }
 
-// PrecisionNames lists the names of the built-in recipes.
+// PrecisionNames lists the names of the built-in precisions.
 func PrecisionNames() []string {
 	var names []string
 	for _, p := range Precisions() {
@@ -213,10 +212,10 @@ func PrecisionNames() []string {
 	return names
 }
 
-// PrecisionByName returns a built-in recipe with its published settings.
+// PrecisionByName returns a built-in precision with its published settings.
 func PrecisionByName(name string) (Precision, error) { return DefaultOptions().Precision(name) }
 
-// Precision returns a built-in recipe with these settings.
+// Precision returns a built-in precision with these settings.
 func (o Options) Precision(name string) (Precision, error) {
 	if err := o.Validate(); err != nil {
 		return Precision{}, err
