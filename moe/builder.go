@@ -120,6 +120,9 @@ func (b *builder) grouped(g *Group, l *linear, part Part, dims []int, params ...
 // quantize sets the recipe of a layer, if it has one. p is the layer's first parameter.
 func (b *builder) quantize(g *Group, l *linear, p *Param) {
 	l.part, l.sum = p.Part.Part, b.precision.Sum
+	if g == b.dense && g.together != nil && b.mesh.TP != nil {
+		l.columns = dividedColumns{}
+	}
 	how := b.precision.of(l.part, b.layer, b.layers)
 	if how == nil {
 		return
