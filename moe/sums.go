@@ -1,7 +1,7 @@
 package moe
 
-// Who adds what to the gradient of a weight, when, and in which order. The table in doc.go is about
-// the same: here are the owners, and one of them per weight.
+// Which owner adds what to the gradient of a weight, when, and in which order. The table in doc.go
+// is about the same: here are the owners, and one of them per weight.
 
 import (
 	"spmoe/tensor"
@@ -13,7 +13,7 @@ type stepSums struct {
 	rows   rowStore // of routed experts
 }
 
-// ownerOf returns who sums the gradient of a weight of a group.
+// ownerOf returns the owner of the gradient of a weight of a group.
 func (s *stepSums) ownerOf(g *Group) sumOwner {
 	switch {
 	case g.Experts:
