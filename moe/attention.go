@@ -1,7 +1,6 @@
 package moe
 
 import (
-	"cmp"
 	"slices"
 
 	"spmoe/tensor"
@@ -10,7 +9,7 @@ import (
 // attention is the first half of a block, between its norm and the residual sum. x, dy and the
 // results are [tokens, dim]. A pass has a state, which newState returns, for each attention layer.
 //
-// A new kind implements this interface and [attentionKind], and is chosen in Config.kind. It gets
+// A new kind implements this interface and [attentionKind], and is chosen in Config.layer. It gets
 // memory from phases only, so dry runs count it, and sums gradients of weights with linear and
 // rmsNorm only, so layouts have the same bits.
 type attention interface {
@@ -29,33 +28,19 @@ type attention interface {
 // attentionState is the state of an attention layer in a pass: a pointer to its own type.
 type attentionState any
 
-// attentionKind is what a configuration says about its attention.
+// attentionKind is what a configuration says about the attention of a layer.
 type attentionKind interface {
 	validate(must func(ok bool, format string, args ...any))
 	// linears lists the projections in the order of a pass: see LinearLayer.
 	linears(add func(name string, in, out int, expands bool))
-	// vectors returns the norms and biases of some layers.
-	vectors(layers int64) Module
+	// vectors returns the number of elements of norms and biases.
+	vectors() int
+	// shape returns the heads, their dimensions and the scale of the scores.
+	shape() tensor.AttentionShape
 	// rotary returns the table that rotates queries and keys, from one of interleaved pairs.
 	rotary(t *tensor.RotaryTable) *tensor.RotaryTable
 	// build adds the parameters of a layer to b. prefix begins their names.
 	build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention
-}
-
-// kind returns the kind of the model's attention.
-func (c Config) kind() attentionKind {
-	if c.KVHeads != 0 {
-		return groupedKind{c}
-	}
-	return latentKind{c}
-}
-
-// keyHeads returns the number of heads of keys and values.
-func (c Config) keyHeads() int { return cmp.Or(c.KVHeads, c.Heads) }
-
-// scoreShape returns the shape of attention, except for the batch.
-func (c Config) scoreShape(seq int, scale float32) tensor.AttentionShape {
-	return tensor.AttentionShape{Seq: seq, Heads: c.Heads, KVHeads: c.keyHeads(), KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: scale}
 }
 
 // scoreState is the state of attention between the projections, for one pass.
@@ -70,70 +55,44 @@ type scoreState struct {
 
 // rotate rotates x, [tokens, 2·pairs], to the positions of the pass's tokens.
 func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
-	switch {
-	case p.cp != nil:
-		table.From(p.cp.first()).Rotate(p.ex, x, p.cp.tokens)
-		return
-	case p.decoding == nil:
-		table.Rotate(p.ex, x, p.batch.Seq)
+	if p.decoding != nil {
+		p.decoding.rotate(p.ex, p.layer, x)
 		return
 	}
-	p.decoding.each(func(e extension, lo, hi int) {
-		p.decoding.decoder.rope.From(e.cache.tokens).Rotate(p.ex, x.RowSlice(lo, hi), e.tokens)
-	})
+	here, n := p.positions(table)
+	here.Rotate(p.ex, x, n)
 }
 
 // rotateBack applies the transpose of rotate.
 func (p phase) rotateBack(table *tensor.RotaryTable, x tensor.Matrix) {
-	if p.cp != nil {
-		table.From(p.cp.first()).RotateBack(p.ex, x, p.cp.tokens)
-		return
-	}
-	table.RotateBack(p.ex, x, p.batch.Seq)
+	here, n := p.positions(table)
+	here.RotateBack(p.ex, x, n)
 }
 
 // attend computes the attention of all heads. It raises top, unless it is nil, to the largest
 // scores of a training pass. The ranks that share a sequence compute some of the heads each: q, k
 // and v, and lse, are then those of this rank's heads.
-func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
+func (s *scoreState) attend(p phase, shape tensor.AttentionShape, top []float32) {
 	p.in(Scores)
 	if p.decoding != nil {
-		s.attendCached(p, c, scale)
+		s.o = activation{Tensor: p.saved.New(s.q.DType(), s.q.Dim(0), shape.Heads*shape.ValueDim)}
+		p.decoding.attend(p.ex, p.layer, shape, s.o.Tensor, s.q, s.k, s.v)
 		return
 	}
-	seq, tokens := p.batch.Seq, s.q.Dim(0)
-	s.shape = c.scoreShape(seq, scale)
-	s.shape.Batch, s.shape.First = tokens/seq, p.batch.First
-	if p.cp != nil {
-		s.shape.Heads, s.shape.KVHeads, s.shape.First = c.Heads/p.cp.ranks, c.keyHeads()/p.cp.ranks, p.cp.whole.First
-		if top != nil {
-			top = top[p.cp.rank*s.shape.Heads:][:s.shape.Heads]
-		}
-	}
-	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*c.ValueDim)}
+	tokens := s.q.Dim(0)
+	s.shape, top = p.heads(shape, top)
+	s.shape.Seq, s.shape.Batch, s.shape.First = p.batch.Seq, tokens/p.batch.Seq, p.whole().First
+	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*shape.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, tokens*s.shape.Heads)
 	s.score(p, top)
-	if p.cp != nil {
-		s.o.Tensor = p.toRows(exchanged{s.o.Tensor, p.saved})[0]
-	}
+	s.o.Tensor = p.toRows([3]exchanged{{s.o.Tensor, p.saved}})[0]
 }
 
 // gather replaces queries, keys and values of this rank's tokens, if it shares a sequence, by those
 // of its heads, in the given arenas. A nil arena leaves a matrix as it is.
 func (s *scoreState) gather(p phase, q, k, v *tensor.Arena) {
-	if p.cp == nil {
-		return
-	}
-	var list []exchanged
-	var to []*tensor.Tensor
-	for i, x := range [...]*tensor.Tensor{&s.q, &s.k, &s.v} {
-		if in := [...]*tensor.Arena{q, k, v}[i]; in != nil {
-			list, to = append(list, exchanged{*x, in}), append(to, x)
-		}
-	}
-	for i, x := range p.toHeads(list...) {
-		*to[i] = x
-	}
+	all := p.toHeads([3]exchanged{{s.q, q}, {s.k, k}, {s.v, v}})
+	s.q, s.k, s.v = all[0], all[1], all[2]
 }
 
 // score computes outputs and largest scores.

@@ -12,39 +12,72 @@ import (
 // tokens of score_i/Σ_j score_j. Only P has a gradient. f counts the actual choices, which include
 // the selection bias.
 
-// balanceLoss adds to the loss of each of this rank's sequences its share of the mean over
-// globalSequences sequences, unless losses is nil. It sets dscores, [tokens, experts], to the
-// gradient.
-func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
-	tensor.Zero(ex, dscores)
-	alpha := r.cfg.BalanceAlpha
-	if alpha == 0 {
+// balanceLoss adds to the loss of each sequence its share of the mean over the global batch, unless
+// losses is nil. It sets dscores, [tokens, experts], to the gradient. Ranks that share a sequence
+// count its choices together, and one of them adds up the losses of all tokens.
+func (r *router) balanceLoss(p phase, s *routerState, losses []sequenceLoss, dscores tensor.Tensor) {
+	tensor.Zero(p.ex, dscores)
+	n := len(p.sequences)
+	if r.cfg.BalanceAlpha == 0 || n == 0 {
 		return
 	}
-	job := balanceArgs{r, s, losses, dscores, seq, alpha / float64(globalSequences)}
-	n := dscores.Dim(0) / seq
-	if len(s.share) < n*r.cfg.Experts {
-		s.share = alloc.Make[float64](n * r.cfg.Experts)
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	tokens := dscores.Dim(0)
+	counts, each, sums := p.ex.New(tensor.INT32, n*r.cfg.Experts), p.ex.New(tensor.UINT8, 8*tokens), p.ex.New(tensor.UINT8, 8*n)
+	if len(s.share) < counts.Len() {
+		s.share = alloc.Make[float64](counts.Len())
 	}
-	tensor.Parallel(ex, n, r.work(n*seq), job, balanceSequences)
+	job := balanceArgs{r, s, dscores, float64s(each.Bytes()), p.batch.Seq, tokens / n, r.cfg.BalanceAlpha / float64(p.batch.GlobalSequences)}
+	clear(s.share[:counts.Len()])
+	if !p.ex.Dry() {
+		counts.Zero()
+		for i, e := range s.experts.I32() {
+			counts.I32()[i/(job.here*r.cfg.TopK)*r.cfg.Experts+int(e)]++
+		}
+	}
+	p.gather(counts, false, func(of tensor.Tensor) {
+		for i, n := range of.I32() {
+			s.share[i] += float64(n)
+		}
+	})
+	tensor.Parallel(p.ex, n, r.work(tokens), job, balanceSequences)
+	if losses == nil {
+		return
+	}
+	if !p.ex.Dry() {
+		sums.Zero()
+	}
+	p.gather(each, true, func(of tensor.Tensor) {
+		for t, loss := range float64s(of.Bytes()) {
+			float64s(sums.Bytes())[t/job.here] += loss
+		}
+	})
+	for i := range losses {
+		if !p.ex.Dry() {
+			losses[i].addBalance(float64s(sums.Bytes())[i])
+		}
+	}
 }
 
 // balanceArgs are the arguments of balanceSequences.
 type balanceArgs struct {
 	*router
 	*routerState
-	losses  []sequenceLoss
 	dscores tensor.Tensor
-	seq     int
+	losses  []float64 // of each token of this rank
+	seq     int       // tokens of a sequence
+	here    int       // those on this rank
 	alpha   float64
 }
 
-// balanceSequences handles sequences [from, to).
+// balanceSequences handles the tokens of sequences [from, to) on this rank.
 func balanceSequences(_ *tensor.Exec, b balanceArgs, from, to int) {
 	for i := from; i < to; i++ {
-		loss := b.sequence(i)
-		if b.losses != nil {
-			b.losses[i].addBalance(loss)
+		share := b.share[i*b.cfg.Experts:][:b.cfg.Experts]
+		b.weigh(share)
+		for t := i * b.here; t < (i+1)*b.here; t++ {
+			b.losses[t] = b.token(t, share)
 		}
 	}
 }
@@ -52,20 +85,6 @@ func balanceSequences(_ *tensor.Exec, b balanceArgs, from, to int) {
 // addBalance adds the loss of a layer, rounded: see Loss.
 func (l *sequenceLoss) addBalance(loss float64) {
 	l.balance += math.RoundToEven(loss*0x1p48) * 0x1p-48
-}
-
-// sequence handles the tokens of sequence i and returns its loss.
-func (b balanceArgs) sequence(i int) (loss float64) {
-	lo, share := i*b.seq, b.share[i*b.cfg.Experts:][:b.cfg.Experts]
-	clear(share)
-	for _, e := range b.experts.Slice(lo, lo+b.seq).I32() {
-		share[e]++
-	}
-	b.weigh(share)
-	for t := range b.seq {
-		loss += b.token(lo+t, share)
-	}
-	return loss
 }
 
 // weigh turns the counts of a sequence into alpha·f/T, the gradient of the normalized score of any
@@ -89,52 +108,6 @@ func (b balanceArgs) token(t int, share []float64) (inner float64) {
 		d[e] = float32((share[e] - inner) / total)
 	}
 	return inner
-}
-
-// contextBalance is balanceLoss for a part of a sequence. The counts are those of all parts, and
-// one rank adds up the losses of all tokens.
-func (r *router) contextBalance(p phase, s *routerState, losses []sequenceLoss, dscores tensor.Tensor) {
-	tensor.Zero(p.ex, dscores)
-	if r.cfg.BalanceAlpha == 0 {
-		return
-	}
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	b := balanceArgs{r, s, losses, dscores, p.batch.Seq, r.cfg.BalanceAlpha / float64(p.batch.GlobalSequences)}
-	counts, each := p.ex.New(tensor.INT32, r.cfg.Experts), p.ex.New(tensor.UINT8, 8*p.cp.tokens)
-	if len(s.share) < r.cfg.Experts {
-		s.share = alloc.Make[float64](r.cfg.Experts)
-	}
-	share := s.share[:r.cfg.Experts]
-	clear(share)
-	if !p.ex.Dry() {
-		counts.Zero()
-		for _, e := range s.experts.I32() {
-			counts.I32()[e]++
-		}
-	}
-	p.gather(counts, false, func(of tensor.Tensor) {
-		for e, n := range of.I32() {
-			share[e] += float64(n)
-		}
-	})
-	if !p.ex.Dry() {
-		b.weigh(share)
-		of := float64s(each.Bytes())
-		for t := range of {
-			of[t] = b.token(t, share)
-		}
-	}
-	if losses == nil {
-		return
-	}
-	loss := 0.0 // on the first rank
-	p.gather(each, true, func(of tensor.Tensor) {
-		for _, one := range float64s(of.Bytes()) {
-			loss += one
-		}
-	})
-	losses[0].addBalance(loss)
 }
 
 // balance moves the selection biases against the load since the last call: up by speed for an

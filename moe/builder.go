@@ -17,12 +17,14 @@ var groupNames = [...]string{"norm", "dense", "expert"}
 type builder struct {
 	precision Precision
 	mesh      Mesh
-	layers    int              // of the model
+	layers    int              // of the model, without those that predict further ahead
+	layer     int              // whose parameters are added
 	inference bool             // there are no gradients
 	memory    memory.Allocator // of weights and gradients; nil: the default
 	dry       *tensor.Exec     // of a dry run; nil: weights have memory
 	times     map[int]int      // that a layer of a dry run counts; nil: each is built, and counts once
 	operands  *operands        // of the model being built
+	sums      *stepSums        // of the model being built
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
 	experts   *Group           // this rank's routed experts
@@ -54,7 +56,7 @@ func newBuilder(p Precision, m Mesh) *builder {
 func (b *builder) share() {
 	b.dense.host = newHost(b.mesh.World, b.mesh.Host)
 	if b.mesh.SequenceHost != nil {
-		b.dense.host = &host{comm: b.mesh.Host}
+		b.dense.host = &host{peers: newPeers(b.mesh.Host, b.mesh.Host)}
 	}
 	if b.experts.Across = b.mesh.ReplicasAcross; b.experts.Across != nil || b.mesh.ReplicasHost == nil {
 		b.experts.host = newHost(b.mesh.Replicas, b.mesh.ReplicasHost)
@@ -65,7 +67,7 @@ func (b *builder) share() {
 	}
 	b.dense.together, b.experts.together = b.dense.host, b.experts.host
 	if r := b.mesh.Replicas; r != nil && len(r.Hosts()) > 1 {
-		b.experts.together = &host{comm: r, remote: newRemoteRows(b.mesh)}
+		b.experts.together = newReplicas(b.mesh)
 	}
 }
 
@@ -75,10 +77,11 @@ func (b *builder) shards() bool { return b.mesh.FSDP && b.mesh.Across != nil && 
 // beginUnit says that the next matrices are a unit.
 func (b *builder) beginUnit() { b.units = append(b.units, b.dense.ParamLen()) }
 
-// add appends adjacent parameters to a group and binds w to all of them, with shape dims.
-func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
+// add appends adjacent parameters of a part to a group and binds w to all of them, with shape dims.
+func (b *builder) add(g *Group, w *weight, part Part, dims []int, params ...*Param) {
 	at, n := b.lengths[g], 0
 	for _, p := range params {
+		p.Part, p.Class = PartKey{part, b.layer >= b.layers}, part.Class()
 		n += p.Len()
 	}
 	g.Params, b.lengths[g] = append(g.Params, params...), at+n
@@ -89,57 +92,52 @@ func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
 }
 
 // matrix appends one [out, in] parameter to the replicated matrices.
-func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
-	b.add(b.dense, w, []int{out, in}, &Param{Name: name + ".weight", Dims: []int{out, in}, Init: init, Class: Plain})
+func (b *builder) matrix(w *weight, part Part, name string, out, in int, init Init) *Param {
+	p := &Param{Name: name + ".weight", Dims: []int{out, in}, Init: init}
+	b.add(b.dense, w, part, p.Dims, p)
+	return p
 }
 
-// linear appends the [out, in] parameter of a linear layer, with the recipe of linear layers.
-func (b *builder) linear(l *linear, name string, out, in int, init Init) {
-	b.matrix(&l.weight, name, out, in, init)
-	p := b.lastMatrix()
-	p.Class = Linear
-	l.part = identify(p, false).part()
-	b.quantize(b.dense, l, Linear, p)
+// linear appends the [out, in] parameter of a linear layer, with the recipe of its part.
+func (b *builder) linear(l *linear, part Part, name string, out, in int, init Init) *Param {
+	p := b.matrix(&l.weight, part, name, out, in, init)
+	b.quantize(b.dense, l, p)
+	return p
 }
 
-// lastMatrix returns the parameter that matrix has appended last.
-func (b *builder) lastMatrix() *Param { return b.dense.Params[len(b.dense.Params)-1] }
-
-// grouped appends the parameters of a grouped linear layer, one per group of rows. Those of routed
-// experts have a recipe of their own.
-func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
-	b.add(g, &l.weight, dims, params...)
-	class := Linear
+// grouped appends the parameters of a grouped linear layer, one per group of rows.
+func (b *builder) grouped(g *Group, l *linear, part Part, dims []int, params ...*Param) {
+	b.add(g, &l.weight, part, dims, params...)
 	if g == b.experts {
-		class = Expert
 		l.unit = dims[1] // replicas divide the gradient expert by expert
 	}
-	for _, p := range params {
-		p.Class = class
-	}
-	l.part = identify(params[0], false).part()
-	b.quantize(g, l, class, params[0])
-	if l.mx != nil && class == Expert {
+	b.quantize(g, l, params[0])
+	if l.mx != nil && g == b.experts {
 		l.mx.firstExpert = b.mesh.EP.Rank() * dims[0]
 	}
 }
 
 // quantize sets the recipe of a layer, if it has one. p is the layer's first parameter.
-func (b *builder) quantize(g *Group, l *linear, class Class, p *Param) {
-	l.sum = b.precision.Sum
-	id := identify(p, g.Experts && (g.Ranks == nil || g.Ranks.Rank() == 0))
-	if how := b.precision.of(id.part(), id.layer, b.layers); how != nil {
-		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands, peers: b.mesh.Operands}
-		if class == Expert {
-			l.mx.peers = b.mesh.Replicas
-		}
-		g.quantized = append(g.quantized, l)
+func (b *builder) quantize(g *Group, l *linear, p *Param) {
+	l.part, l.sum = p.Part.Part, b.precision.Sum
+	if g == b.dense && g.together != nil && b.mesh.TP != nil {
+		l.columns = dividedColumns{}
 	}
+	how := b.precision.of(l.part, b.layer, b.layers)
+	if how == nil {
+		return
+	}
+	id := identify(p, g.Experts && (g.Ranks == nil || g.Ranks.Rank() == 0))
+	l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands, peers: b.mesh.Operands}
+	if g.Experts {
+		l.mx.peers = b.mesh.Replicas
+	}
+	g.quantized = append(g.quantized, l)
 }
 
 // norm appends one RMSNorm weight of n ones.
 func (b *builder) norm(w *weight, name string, n int) {
-	b.add(b.norms, w, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
+	b.add(b.norms, w, Norms, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
 }
 
 // biasParam describes the bias of a projection of n outputs.
@@ -152,7 +150,7 @@ func (b *builder) bias(l *linear, params ...*Param) {
 	for _, p := range params {
 		n += p.Len()
 	}
-	b.add(b.norms, l.bias, []int{n, 1}, params...)
+	b.add(b.norms, l.bias, Norms, []int{n, 1}, params...)
 }
 
 // groups allocates the memory of all groups and binds all weights. It is collective if a group is
@@ -185,9 +183,9 @@ func (b *builder) groups() ([]*Group, error) {
 			if p.group.sharded == nil {
 				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
 			}
-			p.w.host = p.group.together
-			p.w.divideRows()
-			p.w.passes, p.w.chain = newPassTree(p.w.own()), p.group.Experts
+			p.group.together.divideRows(p.w)
+			p.w.owner = b.sums.ownerOf(p.group)
+			p.w.passes, p.w.chain = newSumTree(p.w.own()), p.group.Experts
 		}
 	}
 	for _, g := range groups {
@@ -266,4 +264,12 @@ func quantizedBytes(layers []*linear) (sum int) {
 		sum += int(float64(l.W.Len())*l.mx.WeightBytes()) + quantizedParts*tensor.Alignment
 	}
 	return sum
+}
+
+// timesOf returns how many layers the one with this number stands for; 0: it is not built.
+func (b *builder) timesOf(layer int) int {
+	if n, ok := b.times[layer]; ok || b.times == nil {
+		return max(n, 1)
+	}
+	return 0
 }

@@ -1,9 +1,10 @@
 package moe
 
-import "spmoe/tensor"
+import (
+	"spmoe/tensor"
+)
 
-// Cache holds what attention needs of the earlier tokens of a sequence. The MTP module caches
-// nothing.
+// Cache holds what attention needs of the earlier tokens of a sequence.
 type Cache struct {
 	layers   []layerCache // by layer, those on this rank
 	capacity int
@@ -15,20 +16,6 @@ type layerCache struct {
 	keys, values tensor.Tensor // [heads, capacity, keyDim], [heads, capacity, valueDim]
 }
 
-// NewCache returns a cache for a sequence of up to capacity tokens. It takes
-// capacity times the elements of Config.KVCache on all ranks of a pipeline together.
-func (d *Decoder) NewCache(capacity int) *Cache {
-	c := &Cache{layers: make([]layerCache, d.stages[0].Config.Layers), capacity: capacity}
-	for _, m := range d.stages {
-		cfg, dtype := m.Config, m.precision.DType
-		for _, b := range m.blocks {
-			heads := cfg.keyHeads()
-			c.layers[b.layer] = layerCache{keys: tensor.New(dtype, heads, capacity, cfg.KeyDim()), values: tensor.New(dtype, heads, capacity, cfg.ValueDim)}
-		}
-	}
-	return c
-}
-
 // Tokens returns the number of cached tokens.
 func (c *Cache) Tokens() int { return c.tokens }
 
@@ -38,46 +25,50 @@ func (c *Cache) Capacity() int { return c.capacity }
 // Reset forgets all tokens.
 func (c *Cache) Reset() { c.tokens = 0 }
 
-// attendCached appends the keys and values of the pass's tokens to the caches, and computes
-// attention over all that these hold then, with the kernel and the blocks of training.
-func (s *scoreState) attendCached(p phase, c Config, scale float32) {
-	s.o = activation{Tensor: p.saved.New(s.q.DType(), s.q.Dim(0), c.Heads*c.ValueDim)}
-	s.lse = p.saved.New(tensor.FP32, s.q.Dim(0)*c.Heads)
-	job, work := cachedJob{scoreState: s, phase: p, cfg: c, scale: scale}, 0
-	p.decoding.each(func(e extension, lo, _ int) {
+// rotate implements [decoding].
+func (d *decodePass) rotate(ex *tensor.Exec, layer int, x tensor.Matrix) {
+	d.each(func(e extension, lo, hi int) {
+		d.ropes[layer].From(e.cache.tokens).Rotate(ex, x.RowSlice(lo, hi), e.tokens)
+	})
+}
+
+// attend implements [decoding] with the kernel and the blocks of training.
+func (d *decodePass) attend(ex *tensor.Exec, layer int, shape tensor.AttentionShape, o, q, k, v tensor.Tensor) {
+	job, work := cachedJob{decodePass: d, layer: layer, shape: shape, o: o, q: q, k: k, v: v}, 0
+	job.lse = ex.New(tensor.FP32, q.Dim(0)*shape.Heads)
+	d.each(func(e extension, lo, _ int) {
 		job.first = append(job.first, lo)
-		work += 2 * e.tokens * (e.cache.tokens + e.tokens) * c.Heads * (c.KeyDim() + c.ValueDim)
+		work += 2 * e.tokens * (e.cache.tokens + e.tokens) * shape.Heads * (shape.KeyDim + shape.ValueDim)
 	})
 	if n := len(job.first); n > 1 { // threads take whole sequences
-		tensor.Parallel(p.ex, n, work, job, attendSequences)
+		tensor.Parallel(ex, n, work, job, attendSequences)
 	} else {
-		attendSequences(p.ex, job, 0, n)
+		attendSequences(ex, job, 0, n)
 	}
 }
 
 // cachedJob holds the arguments of attendSequences.
 type cachedJob struct {
-	*scoreState
-	phase phase
-	cfg   Config
-	scale float32
-	first []int // row of each sequence
+	*decodePass
+	layer           int
+	shape           tensor.AttentionShape
+	o, q, k, v, lse tensor.Tensor
+	first           []int // row of each sequence
 }
 
 // attendSequences appends to the caches of sequences [from, to) and computes their attention.
 func attendSequences(ex *tensor.Exec, j cachedJob, from, to int) {
-	c, heads := j.cfg, j.cfg.keyHeads()
 	for i := from; i < to; i++ {
-		e := j.phase.decoding.sequences[i]
+		e := j.sequences[i]
 		lo, hi, begin, end := j.first[i], j.first[i]+e.tokens, e.cache.tokens, e.cache.tokens+e.tokens
-		l := e.cache.layers[j.phase.layer]
-		for h := range heads {
+		l := e.cache.layers[j.layer]
+		for h := range j.shape.KVHeads {
 			appendHead(ex, l.keys.Index(h).Slice(begin, end), j.k.Slice(lo, hi), h)
 			appendHead(ex, l.values.Index(h).Slice(begin, end), j.v.Slice(lo, hi), h)
 		}
-		shape := c.scoreShape(end, j.scale)
-		shape.Batch, shape.Queries, shape.Room = 1, e.tokens, e.cache.capacity
-		tensor.CausalAttention(ex, j.o.Slice(lo, hi).Mat(), j.lse.F32()[lo*c.Heads:hi*c.Heads], j.q.Slice(lo, hi).Mat(), l.keys.Mat(), l.values.Mat(), shape)
+		shape := j.shape
+		shape.Seq, shape.Batch, shape.Queries, shape.Room = end, 1, e.tokens, e.cache.capacity
+		tensor.CausalAttention(ex, j.o.Slice(lo, hi).Mat(), j.lse.F32()[lo*shape.Heads:hi*shape.Heads], j.q.Slice(lo, hi).Mat(), l.keys.Mat(), l.values.Mat(), shape)
 	}
 }
 
@@ -85,4 +76,25 @@ func attendSequences(ex *tensor.Exec, j cachedJob, from, to int) {
 func appendHead(ex *tensor.Exec, to, all tensor.Tensor, h int) {
 	dim := to.Dim(1)
 	tensor.Convert(ex, to.Mat(), all.Mat().ColSlice(h*dim, (h+1)*dim))
+}
+
+// extension is the part of a sequence that a pass adds.
+type extension struct {
+	cache  *Cache
+	tokens int // that the pass adds
+}
+
+// decodePass is the state of a pass of a Decoder in addition to its tokens.
+type decodePass struct {
+	ropes     []*tensor.RotaryTable // of each layer
+	sequences []extension           // of this rank
+}
+
+// each calls f for each sequence with its rows [lo, hi) of the pass.
+func (d *decodePass) each(f func(e extension, lo, hi int)) {
+	lo := 0
+	for _, e := range d.sequences {
+		f(e, lo, lo+e.tokens)
+		lo += e.tokens
+	}
 }

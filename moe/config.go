@@ -1,10 +1,7 @@
 package moe
 
 import (
-	"fmt"
 	"math"
-	"slices"
-	"strings"
 )
 
 // Config is the shape of a model and the settings of its loss. The toml names are those of config
@@ -75,45 +72,12 @@ func (c Config) KeyDim() int { return c.NopeDim + c.RopeDim }
 // IsDense reports whether layer i has a dense FFN.
 func (c Config) IsDense(i int) bool { return i < c.DenseLayers }
 
-// MoELayers returns the number of layers with routed experts, including the layer of the MTP
-// module.
-func (c Config) MoELayers() int { return c.Layers - c.DenseLayers + c.MTPLayers }
+// MoELayers returns the number of layers with routed experts.
+func (c Config) MoELayers() int { return c.AllLayers() - c.DenseLayers }
 
 // maxInter is the maximum width of a feed-forward network. The limits on sizes are far above any
 // real model. They keep the parameter count below 2^61, within an int64.
 const maxInter = 1 << 18
-
-// Validate returns an error with one line per invalid field.
-func (c Config) Validate() error {
-	var bad []string
-	must := func(ok bool, format string, args ...any) {
-		if !ok {
-			bad = append(bad, fmt.Sprintf(format, args...))
-		}
-	}
-	for _, f := range []size{
-		{"vocab", c.Vocab, 1 << 24}, {"dim", c.Dim, 1 << 17}, {"layers", c.Layers, 1 << 10}, {"heads", c.Heads, 1 << 11},
-		{"rope_dim", c.RopeDim, 1 << 12}, {"value_dim", c.ValueDim, 1 << 12}, {"max_positions", c.MaxPositions, 1 << 26},
-	} {
-		f.validate(must)
-	}
-	c.kind().validate(must)
-	must(c.RopeDim%2 == 0, "model.rope_dim is %d: it must be even (rotary pairs)", c.RopeDim)
-	must(c.DenseLayers >= 0 && c.DenseLayers <= c.Layers, "model.dense_layers is %d: give 0 to %d (model.layers)", c.DenseLayers, c.Layers)
-	must(c.DenseLayers == 0 || c.DenseInter > 0 && c.DenseInter <= maxInter, "model.dense_inter is %d: give 1 to %d", c.DenseInter, maxInter)
-	must(c.MTPLayers == 0 || c.MTPLayers == 1, "model.mtp_layers is %d: give 0 or 1", c.MTPLayers)
-	must(atLeast(0, c.MTPWeight), "model.mtp_weight is %g: give 0 or more", c.MTPWeight)
-	must(atLeast(0, c.NormEps) && c.NormEps > 0, "model.norm_eps is %g: give a positive number", c.NormEps)
-	must(atLeast(1, c.RopeTheta) && c.RopeTheta > 1, "model.rope_theta is %g: give a number above 1", c.RopeTheta)
-	c.YaRN.validate(must)
-	if c.MoELayers() > 0 {
-		c.validateRouting(must)
-	}
-	if len(bad) > 0 {
-		return fmt.Errorf("invalid model:\n  %s", strings.Join(bad, "\n  "))
-	}
-	return nil
-}
 
 // size is a positive number of a configuration.
 type size struct {
@@ -123,24 +87,6 @@ type size struct {
 
 func (s size) validate(must func(bool, string, ...any)) {
 	must(s.value > 0 && s.value <= s.most, "model.%s is %d: give 1 to %d", s.name, s.value, s.most)
-}
-
-func (c Config) validateRouting(must func(bool, string, ...any)) {
-	must(c.Experts > 0 && c.Experts <= 1<<14, "model.experts is %d: give 1 to %d", c.Experts, 1<<14)
-	must(c.ExpertInter > 0 && c.ExpertInter <= maxInter, "model.expert_inter is %d: give 1 to %d", c.ExpertInter, maxInter)
-	must(c.TopK > 0 && c.TopK <= c.Experts, "model.top_k is %d: give 1 to %d (model.experts)", c.TopK, c.Experts)
-	must(c.SharedExperts >= 0 && c.SharedExperts <= 1<<10, "model.shared_experts is %d: give 0 to %d", c.SharedExperts, 1<<10)
-	must(slices.Contains([]string{Sigmoid, Softmax}, c.ScoreFunc), "model.score_func is %q: give %s or %s", c.ScoreFunc, Sigmoid, Softmax)
-	must(atLeast(0, c.RouteScale) && c.RouteScale > 0, "model.route_scale is %g: give a positive number", c.RouteScale)
-	must(atLeast(0, c.BiasSpeed), "model.bias_speed is %g: give 0 (off) or more", c.BiasSpeed)
-	must(atLeast(0, c.BalanceAlpha), "model.balance_alpha is %g: give 0 (off) or more", c.BalanceAlpha)
-	if c.Groups <= 0 || c.Experts%max(c.Groups, 1) != 0 {
-		must(false, "model.groups is %d: it must divide model.experts, %d", c.Groups, c.Experts)
-		return
-	}
-	must(c.TopKGroups > 0 && c.TopKGroups <= c.Groups, "model.top_k_groups is %d: give 1 to %d (model.groups)", c.TopKGroups, c.Groups)
-	must(c.TopK <= c.TopKGroups*c.Experts/c.Groups, "model.top_k is %d but the %d groups that a token may visit hold %d experts",
-		c.TopK, c.TopKGroups, c.TopKGroups*c.Experts/c.Groups)
 }
 
 func (y YaRN) validate(must func(bool, string, ...any)) {
@@ -156,3 +102,16 @@ func (y YaRN) validate(must func(bool, string, ...any)) {
 
 // atLeast reports whether x is finite and at least least.
 func atLeast(least, x float64) bool { return x >= least && !math.IsInf(x, 0) }
+
+// AllLayers returns the number of layers, including those that predict further ahead.
+func (c Config) AllLayers() int { return c.Layers + c.MTPLayers }
+
+// base returns the settings that all flavors share.
+func base() Config {
+	return Config{
+		Groups: 1, TopKGroups: 1,
+		ScoreFunc: Sigmoid, NormTopK: true, RouteScale: 1,
+		BiasSpeed: 1e-3, MTPWeight: 0.3,
+		NormEps: 1e-6, RopeTheta: 10000, MaxPositions: 16384,
+	}
+}

@@ -130,7 +130,7 @@ func TestLargestModelCounts(t *testing.T) {
 		if got := float64(n.Routed); math.Abs(got-want) > 1e-9*want {
 			t.Errorf("%d dense layers: %g routed parameters, want %g", dense, got, want)
 		}
-		if n.Total < n.Routed || n.Total < n.Active || n.Active < 0 || n.Replicated < 0 || n.MTP < 0 {
+		if n.Total < n.Routed || n.Total < n.Active || n.Active < 0 || n.Replicated < 0 || n.Ahead < 0 {
 			t.Errorf("%d dense layers: counts overflow: %+v", dense, n)
 		}
 		if f := c.FLOPsPerToken(c.MaxPositions); !(f > 6*float64(n.Active)/2) {

@@ -17,22 +17,10 @@ package moe
 
 import (
 	"fmt"
-	"unsafe"
 
-	"spmoe/collective/mesh"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
-
-// contextPart is this rank's part of the sequence of a pass.
-type contextPart struct {
-	group       *host   // the ranks of this host that share the sequence
-	remote      *remote // all that share it, on several hosts; nil: they are on this one
-	tensor      *host   // the ranks of the tp group; nil: this one alone
-	rank, ranks int     // of the group
-	tokens      int     // of each rank
-	whole       Batch   // of the group: one sequence
-}
 
 // first returns the position of the part's first token.
 func (c *contextPart) first() int { return c.rank * c.tokens }
@@ -41,44 +29,45 @@ func (c *contextPart) first() int { return c.rank * c.tokens }
 // the sums of products and norms.
 func (p Precision) contextUnit() int { return max(p.TokenBlock(), format.MXBlock) }
 
-// CheckContext returns an error if ranks cannot share sequences of seq tokens with the bits of one
-// rank.
-func (p Precision) CheckContext(c Config, l mesh.Layout, seq int) error {
-	n := l.Sharers()
-	if n < 2 {
-		return nil
+// positions returns the table of the positions of this rank's tokens, and their number in each
+// sequence.
+func (p phase) positions(table *tensor.RotaryTable) (*tensor.RotaryTable, int) {
+	if p.cp != nil {
+		return table.From(p.cp.first()), p.cp.tokens
 	}
-	if unit := n * p.contextUnit(); seq%unit != 0 {
-		return fmt.Errorf("seq is %d: the %d ranks that share a sequence (%s) take whole blocks of %d tokens each: give a multiple of %d", seq, n, l.SharersName(), p.contextUnit(), unit)
-	}
-	if heads := c.keyHeads(); heads%n != 0 {
-		name := "model.heads"
-		if c.KVHeads != 0 {
-			name = "model.kv_heads"
-		}
-		return fmt.Errorf("%s is %d: the ranks that share a sequence divide the heads of attention, and %s is %d: give degrees whose product divides it", l.SharersName(), n, name, heads)
-	}
-	return nil
+	return table, p.batch.Seq
 }
 
-// contextOf returns this rank's part of a pass over b; nil: b is its own.
-func (m *Model) contextOf(b Batch, train bool) *contextPart {
-	if m.context == nil || !train && !b.Shared || len(b.Inputs) == 0 {
-		return nil
+// heads divides the heads of attention: shape and top, their largest scores, become those of this
+// rank's heads.
+func (p phase) heads(shape tensor.AttentionShape, top []float32) (tensor.AttentionShape, []float32) {
+	if p.cp == nil {
+		return shape, top
 	}
-	comm := m.mesh.Sequence
-	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
-		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
+	shape.Heads, shape.KVHeads = shape.Heads/p.cp.ranks, shape.KVHeads/p.cp.ranks
+	if top != nil {
+		top = top[p.cp.rank*shape.Heads:][:shape.Heads]
 	}
-	return &contextPart{group: m.context, remote: m.remote, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
+	return shape, top
 }
 
-// PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
-func (m *Model) PassTokens(b Batch, train bool) int {
-	if c := m.contextOf(b, train); c != nil {
-		return c.tokens
+// whole returns the batch of the ranks that share a sequence, or this rank's own.
+func (p phase) whole() Batch {
+	if p.cp != nil {
+		return p.cp.whole
 	}
-	return len(b.Inputs)
+	return p.batch
+}
+
+// endsHere returns the number of sequences whose last token this rank has.
+func (p phase) endsHere() int {
+	switch {
+	case p.cp == nil:
+		return len(p.batch.Inputs) / p.batch.Seq
+	case p.cp.rank == p.cp.ranks-1:
+		return 1
+	}
+	return 0
 }
 
 // cut returns this rank's tokens of the sequence. Attention has those of all ranks.
@@ -97,49 +86,33 @@ func (p phase) local(saved *tensor.Arena) *tensor.Arena {
 	return saved
 }
 
-// share opens buffers to the ranks of a group on this host, and calls read with those of all of
-// them. read returns the bytes that it has read or written. share is collective in the group. If it
-// fails, so does the pass.
-func (p phase) share(group *host, mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
+// over returns the ranks that compute gradients from each other's operands: those of a host or, if
+// a sequence is on several hosts, those that share it.
+func (c *contextPart) over(h *host) *peers {
+	if c == nil || c.group.sent == nil {
+		return h.peers
+	}
+	return c.group
+}
+
+// share opens buffers to a group, and calls read with those of all ranks. read returns the bytes
+// that it has read or written. share is collective in the group. If it fails, so does the pass.
+func (p phase) share(group *peers, mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
 	if p.failed == nil {
-		p.failed = p.read(read, func() (openBuffers, error) { return group.open(p, mine) })
+		p.failed = group.read(p.ex, mine, read)
 	}
 }
 
-// shareParts is share for the ranks that share a sequence. If they are on several hosts, to and
-// from say what those on other hosts need of each other. The lists have that in place of buffers.
-func (p phase) shareParts(mine [][]byte, to, from parts, read func(lists [][][]byte) (bytes int, err error)) {
-	r := p.cp.remote
-	if r == nil {
-		p.share(p.cp.group, mine, read)
-	} else if p.failed == nil {
-		mark := p.ex.Mark()
-		defer p.ex.Release(mark)
-		p.failed = p.read(read, func() (openBuffers, error) { return r.open(p, mine, r.exchange(to, from)) })
-	}
-}
-
-func (p phase) read(read func(lists [][][]byte) (bytes int, err error), open func() (openBuffers, error)) error {
-	peers, err := open()
-	if err != nil {
-		return err
-	}
-	peers.bytes, err = read(peers.lists)
-	return peers.close(p, err)
-}
-
-// gather calls read with x of each rank of the cp group in turn. All have the same shape. With
-// first, only the first rank reads.
+// gather calls read with x of each rank that shares a sequence in turn. All have the same shape.
+// With first, only the first rank reads.
 func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
-	whole := func(reads bool) [][]byte {
-		if !reads {
-			return nil
+	if p.cp == nil {
+		if !p.ex.Dry() {
+			read(x)
 		}
-		return [][]byte{x.Bytes()}
+		return
 	}
-	to := func(rank int) [][]byte { return whole(!first || rank == 0) }
-	from := func(int) [][]byte { return p.roomFor(whole(!first || p.cp.rank == 0)) }
-	p.shareParts([][]byte{x.Bytes()}, to, from, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.group, [][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		if first && p.cp.rank > 0 {
 			return 0, nil
 		}
@@ -147,10 +120,7 @@ func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
 			if len(list[0]) != len(x.Bytes()) {
 				return bytes, fmt.Errorf("rank %d shows %d bytes, want %d", rank, len(list[0]), len(x.Bytes()))
 			}
-			if p.cp.remote.isHere(rank) {
-				bytes += len(list[0])
-			}
-			if !p.ex.Dry() {
+			if bytes += len(list[0]); !p.ex.Dry() {
 				read(tensor.FromBytes(list[0], x.DType(), x.Len()))
 			}
 		}
@@ -158,118 +128,73 @@ func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
 	})
 }
 
-// roomFor returns new buffers as long as others.
-func (p phase) roomFor(like [][]byte) (all [][]byte) {
-	for _, b := range like {
-		all = append(all, p.ex.New(tensor.UINT8, len(b)).Bytes())
-	}
-	return all
-}
-
-// exchanged is a matrix that changes hands, and the arena for what replaces it.
+// exchanged is a matrix that changes hands, and the arena for what replaces it; nil: it stays.
 type exchanged struct {
 	x  tensor.Tensor
 	to *tensor.Arena
 }
 
 // toHeads returns, for matrices with all heads of this rank's tokens, [tokens, heads·n], those with
-// this rank's heads of all tokens, [seq, heads/cp·n].
-func (p phase) toHeads(list ...exchanged) []tensor.Tensor { return p.exchange(list, true) }
+// this rank's heads of all tokens, [seq, heads/cp·n]. A rank with whole sequences has all heads.
+func (p phase) toHeads(list [3]exchanged) [3]tensor.Tensor { return p.exchange(list, true) }
 
 // toRows is the inverse of toHeads.
-func (p phase) toRows(list ...exchanged) []tensor.Tensor { return p.exchange(list, false) }
+func (p phase) toRows(list [3]exchanged) [3]tensor.Tensor { return p.exchange(list, false) }
 
-func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
-	x := partExchange{phase: p, list: list, toHeads: toHeads}
+func (p phase) exchange(list [3]exchanged, toHeads bool) (all [3]tensor.Tensor) {
+	for i, e := range list {
+		all[i] = e.x
+	}
+	if p.cp == nil {
+		return all
+	}
+	return p.exchangeParts(list, toHeads)
+}
+
+// exchangeParts is exchange for a part of a sequence.
+func (p phase) exchangeParts(list [3]exchanged, toHeads bool) (all [3]tensor.Tensor) {
 	var mine [][]byte
+	var which []int
 	c := p.cp
-	for _, e := range list {
-		mine = append(mine, e.x.Bytes())
+	for i, e := range list {
+		if all[i] = e.x; e.to == nil {
+			continue
+		}
+		mine, which = append(mine, e.x.Bytes()), append(which, i)
 		rows, cols := e.x.Dim(0)*c.ranks, e.x.Dim(1)/c.ranks
 		if !toHeads {
 			rows, cols = e.x.Dim(0)/c.ranks, e.x.Dim(1)*c.ranks
 		}
-		x.all = append(x.all, e.to.New(e.x.DType(), rows, cols))
+		all[i] = e.to.New(e.x.DType(), rows, cols)
 	}
-	p.shareParts(mine, x.send, x.receive, x.read)
-	return x.all
-}
-
-// partExchange is an exchange of heads and rows. Between hosts, each pair of ranks exchanges what
-// one needs of the other: [tokens, heads/cp·n].
-type partExchange struct {
-	phase
-	list    []exchanged
-	all     []tensor.Tensor // what replaces the list
-	toHeads bool
-}
-
-// send returns what another rank needs of the list.
-func (x partExchange) send(rank int) (part [][]byte) {
-	for i, e := range x.list {
-		if !x.toHeads {
-			part = append(part, rowBytes(e.x, rank*x.cp.tokens, (rank+1)*x.cp.tokens))
-			continue
-		}
-		cols := x.all[i].Dim(1)
-		packed := x.ex.New(e.x.DType(), x.cp.tokens, cols)
-		tensor.Convert(x.ex, packed.Mat(), e.x.Mat().ColSlice(rank*cols, (rank+1)*cols))
-		part = append(part, packed.Bytes())
-	}
-	return part
-}
-
-// receive returns the memory for what another rank sends: the rows of heads have their place.
-func (x partExchange) receive(rank int) (part [][]byte) {
-	for i, e := range x.list {
-		if x.toHeads {
-			part = append(part, rowBytes(x.all[i], rank*x.cp.tokens, (rank+1)*x.cp.tokens))
-			continue
-		}
-		part = append(part, x.ex.New(e.x.DType(), x.cp.tokens, e.x.Dim(1)).Bytes())
-	}
-	return part
-}
-
-// read copies the parts of all ranks.
-func (x partExchange) read(lists [][][]byte) (bytes int, err error) {
-	c := x.cp
-	for i, e := range x.list {
-		for r, of := range lists {
-			here := c.remote.isHere(r)
-			if !here && x.toHeads {
-				continue
-			}
-			n := e.x.Dim(0)
-			if !here {
-				n = c.tokens
-			}
-			from, ok := rowsOf(of[i], e.x.DType(), n, e.x.Dim(1))
-			if !ok {
-				return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
-			}
-			to, rows, cols := x.all[i].Mat(), c.tokens, x.all[i].Dim(1)
-			if x.toHeads {
-				to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
-			} else {
-				cols /= c.ranks
-				if to = to.ColSlice(r*cols, (r+1)*cols); here {
-					from = from.RowSlice(c.rank*rows, (c.rank+1)*rows)
+	p.share(c.group, mine, func(lists [][][]byte) (bytes int, err error) {
+		for n, i := range which {
+			x := list[i].x
+			for r, of := range lists {
+				from, ok := rowsOf(of[n], x.DType(), x.Dim(0), x.Dim(1))
+				if !ok {
+					return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
 				}
-			}
-			tensor.Convert(x.ex, to, from)
-			if here {
+				to, rows, cols := all[i].Mat(), c.tokens, all[i].Dim(1)
+				if toHeads {
+					to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
+				} else {
+					cols /= c.ranks
+					to, from = to.ColSlice(r*cols, (r+1)*cols), from.RowSlice(c.rank*rows, (c.rank+1)*rows)
+				}
+				tensor.Convert(p.ex, to, from)
 				bytes += to.Rows * to.Cols * to.DType().Size()
 			}
 		}
-	}
-	return bytes, nil
+		return bytes, nil
+	})
+	return all
 }
 
-// contextWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has
+// sequenceWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has
 // for itself. One rank of the group does so, and the others add zeros. dy and x have this rank's
 // tokens.
-func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
+func (p phase) sequenceWgrad(w *weight, dy, x tensor.Tensor) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	to, adds := w.nextGrad(p)
@@ -277,15 +202,8 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 	if adds {
 		sum = p.ex.New(tensor.FP32, to.Dims()...)
 	}
-	reader, operands := p.layer%p.cp.ranks, [][]byte{dy.Bytes(), x.Bytes()}
-	send := func(rank int) [][]byte {
-		if rank != reader {
-			return nil
-		}
-		return operands
-	}
-	receive := func(int) [][]byte { return p.roomFor(send(p.cp.rank)) }
-	p.shareParts(operands, send, receive, func(lists [][][]byte) (bytes int, err error) {
+	reader := p.layer % p.cp.ranks
+	p.share(p.cp.group, [][]byte{dy.Bytes(), x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		if p.cp.rank != reader {
 			if !p.ex.Dry() {
 				sum.Zero()
@@ -303,9 +221,7 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 			} else {
 				tensor.Wgrad(p.ex, sum.Mat(), left, right, p.cp.tokens, false)
 			}
-			if p.cp.remote.isHere(r) {
-				bytes += len(list[0]) + len(list[1])
-			}
+			bytes += len(list[0]) + len(list[1])
 		}
 		return bytes, nil
 	})
@@ -315,47 +231,33 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 	p.pushGrad(w)
 }
 
-// contextBackward is backward for a part of a sequence. The sums of runs of rows are those of one
+// normBackward sets dx and dw to the gradients of a norm of heads rows per token, whose input is x:
+// see tensor.RMSNormBackward. For a part of a sequence, the sums of runs of rows are those of one
 // rank. Each rank adds up some columns of them and leaves zeros in the others.
-func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normState) {
+func (p phase) normBackward(dx tensor.Matrix, dw []float32, dy, x tensor.Matrix, w, rstd []float32, addToDX bool, heads int) {
+	if p.cp == nil {
+		tensor.RMSNormBackward(p.ex, dx, dw, dy, x, w, rstd, addToDX, p.batch.Seq*heads)
+		return
+	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	c, n := p.cp, s.x.Cols
-	runs := p.ex.New(tensor.FP32, tensor.NormRuns(s.x.Rows), n)
-	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX)
-	own := func(rank int) (lo, hi int) { return n * rank / c.ranks, n * (rank + 1) / c.ranks }
-	lo, hi := own(c.rank)
-	send := func(rank int) [][]byte {
-		lo, hi := own(rank)
-		packed := p.ex.New(tensor.FP32, runs.Dim(0), hi-lo)
-		tensor.Convert(p.ex, packed.Mat(), runs.Mat().ColSlice(lo, hi))
-		return [][]byte{packed.Bytes()}
-	}
-	receive := func(int) [][]byte { return [][]byte{p.ex.New(tensor.FP32, runs.Dim(0), hi-lo).Bytes()} }
-	p.shareParts([][]byte{runs.Bytes()}, send, receive, func(lists [][][]byte) (bytes int, err error) {
+	c, n := p.cp, x.Cols
+	runs := p.ex.New(tensor.FP32, tensor.NormRuns(x.Rows), n)
+	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, x, w, rstd, addToDX)
+	lo, hi := n*c.rank/c.ranks, n*(c.rank+1)/c.ranks
+	p.share(c.group, [][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		all := make([]tensor.Matrix, len(lists))
 		for r, list := range lists {
-			cols, here := n, c.remote.isHere(r)
-			if !here {
-				cols = hi - lo
-			}
-			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), cols)
+			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), n)
 			if !ok {
 				return 0, fmt.Errorf("the gradients of rank %d do not fit", r)
 			}
-			if all[r] = part; here {
-				all[r] = part.ColSlice(lo, hi)
-				bytes += len(list[0]) / n * (hi - lo)
-			}
+			all[r] = part.ColSlice(lo, hi)
+			bytes += len(list[0]) / n * (hi - lo)
 		}
-		tensor.SumNormRuns(p.ex, s.dw.F32()[lo:hi], all)
+		tensor.SumNormRuns(p.ex, dw[lo:hi], all)
 		return bytes, nil
 	})
-}
-
-// float64s returns memory as numbers.
-func float64s(b []byte) []float64 {
-	return unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
 
 // parts returns the number of ranks that share a sequence.
@@ -364,26 +266,4 @@ func (c *contextPart) parts() int {
 		return 1
 	}
 	return c.ranks
-}
-
-// sequenceHost returns the ranks of this host that share a sequence and, if there are others, all.
-func (m Mesh) sequenceHost() (here *host, all *remote) {
-	if m.SequenceHost == nil {
-		return newHost(m.Sequence, nil), nil
-	}
-	here = &host{comm: m.SequenceHost}
-	return here, newRemote(m.Sequence, here)
-}
-
-// sharers returns the ranks with which a rank shares sequences.
-func (m Mesh) sharers() []int { return m.Layout.Group(m.World.Rank(), mesh.CP, mesh.TP) }
-
-// tensorGroup returns the ranks of this host with which a rank divides products.
-func (m Mesh) tensorGroup() (here []int) {
-	for _, rank := range m.Layout.Group(m.World.Rank(), mesh.TP) {
-		if m.World.HostOf(rank) == m.World.Host() {
-			here = append(here, rank)
-		}
-	}
-	return here
 }

@@ -44,9 +44,9 @@ func TestModulesOfBuiltModels(t *testing.T) {
 				return nil
 			})
 			for _, m := range cfg.Modules(8) {
-				key := fmt.Sprint(m.Part, m.MTP)
+				key := fmt.Sprint(m.Part, m.Ahead)
 				if built[key] != m.Params {
-					t.Errorf("%s, MTP %t: built are %d parameters, counted %d", m.Part, m.MTP, built[key], m.Params)
+					t.Errorf("%s, MTP %t: built are %d parameters, counted %d", m.Part, m.Ahead, built[key], m.Params)
 				}
 				delete(built, key)
 			}
@@ -67,7 +67,7 @@ func modules(t *testing.T, flavor string, mtp, seq int, value func(Module) float
 	cfg.MTPLayers = mtp
 	sums := map[Part]float64{}
 	for _, m := range cfg.Modules(seq) {
-		if m.MTP {
+		if m.Ahead {
 			sums["MTP"] += value(m)
 		} else {
 			sums[m.Part] += value(m)
@@ -122,7 +122,7 @@ func TestModuleFLOPs(t *testing.T) {
 			if got, want := cfg.FLOPsPerToken(777), 6*float64(n.Active-int64(cfg.Vocab*cfg.Dim))+attention; got != want {
 				t.Errorf("%s: %v FLOPs per token, want %v", f.Name, got, want)
 			}
-			if n.Total != n.Replicated+n.Routed || (n.MTP > 0) != (mtp > 0) {
+			if n.Total != n.Replicated+n.Routed || (n.Ahead > 0) != (mtp > 0) {
 				t.Errorf("%s: %+v", f.Name, n)
 			}
 			for _, m := range cfg.Modules(777) {
@@ -130,43 +130,6 @@ func TestModuleFLOPs(t *testing.T) {
 					t.Errorf("%s, %s: %+v", f.Name, m.Part, m.FLOPs)
 				}
 			}
-		}
-	}
-}
-
-// Traffic of parts small enough to be counted by hand.
-func TestTraffic(t *testing.T) {
-	bf16 := Unquantized(tensor.BF16)
-	mxfp8, err := PrecisionByName("mxfp8")
-	if err != nil {
-		t.Fatal(err)
-	}
-	high, err := PrecisionByName("mxfp8-wgrad-bf16")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const codes = 33.0 / 32
-	linear := products([]LinearLayer{matrix("", Dense, 3, 5, 1)}, Dense, false)
-	experts := products([]LinearLayer{{Part: Routed, In: 3, Out: 5, Layers: 1, Held: 8, Met: 2}}, Routed, false)
-	for name, c := range map[string]struct {
-		m             Module
-		p             Precision
-		tokens, ranks int
-		want          Traffic
-	}{
-		"linear":             {linear, bf16, 1, 1, Traffic{2 * (3 + 15 + 5), 2 * (5 + 15 + 3), 2*(3+5) + 8*15}},
-		"of many tokens":     {linear, bf16, 15, 4, Traffic{2 * (3 + 1 + 5), 2 * (5 + 1 + 3), 2*(3+5) + 8}},
-		"fp32":               {linear, Unquantized(tensor.FP32), 15, 1, Traffic{4 * 9, 4 * 9, 4*8 + 8}},
-		"quantized":          {linear, mxfp8, 15, 1, Traffic{codes*(3+1) + 2*5, codes*(5+1) + 2*3, codes*8 + 8}},
-		"but for wgrad":      {linear, high, 15, 1, Traffic{codes*(3+1) + 2*5, codes*(5+1) + 2*3, 2*8 + 8}},
-		"experts":            {experts, bf16, 60, 2, Traffic{2 * (6 + 1 + 10), 2 * (10 + 1 + 6), 2*16 + 8}},
-		"norm":               {norm(1, 4), bf16, 4, 1, Traffic{2*8 + 4, 2*8 + 4, 2*8 + 8}},
-		"embedding":          {Config{Vocab: 9, Dim: 4}.embedding(), bf16, 7, 1, Traffic{Forward: 2 * 8, Wgrad: 2*4 + 8*4}},
-		"attention scores":   {Config{Heads: 2, NopeDim: 1, RopeDim: 2, ValueDim: 4}.scores(1, 10), bf16, 7, 1, Traffic{Forward: 2 * 28, Dgrad: 4 * 28}},
-		"head, not the loss": {products(Config{Vocab: 9, Dim: 4}.Linears(), Head, false), mxfp8, 36, 1, Traffic{2 * 14, 2 * 14, 2*13 + 8}},
-	} {
-		if got := c.m.Traffic(c.p, c.tokens, c.ranks); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 }

@@ -2,12 +2,13 @@ package moe
 
 // Counts are the sizes of a model and its costs per token.
 type Counts struct {
-	Total int64 `json:"total"` // parameters, the MTP module's included
-	// parameters that one token uses; includes both embeddings, excludes the MTP module
+	Total int64 `json:"total"` // all parameters
+	// parameters that one token uses, with both embeddings and without layers that predict further
+	// ahead
 	Active     int64 `json:"active"`
 	Routed     int64 `json:"routed"`     // parameters of all routed experts
 	PerExpert  int64 `json:"per_expert"` // parameters of one routed expert
-	MTP        int64 `json:"mtp"`        // parameters of the MTP module
+	Ahead      int64 `json:"mtp"`        // parameters of layers that predict further ahead
 	Replicated int64 `json:"replicated"` // parameters on every rank
 }
 
@@ -16,8 +17,8 @@ func (c Config) Count() Counts {
 	n := Counts{PerExpert: c.perExpert()}
 	for _, m := range c.Modules(0) {
 		n.Total += m.Params
-		if m.MTP {
-			n.MTP += m.Params
+		if m.Ahead {
+			n.Ahead += m.Params
 		} else {
 			n.Active += m.Active
 		}
@@ -35,7 +36,7 @@ func (c Config) Count() Counts {
 // 6·layers·heads·(key + value dimension)·seq for attention, causal or not.
 func (c Config) FLOPsPerToken(seq int) (sum float64) {
 	for _, m := range c.Modules(seq) {
-		if !m.MTP {
+		if !m.Ahead {
 			sum += m.FLOPs.Total()
 		}
 	}

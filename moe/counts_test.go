@@ -133,8 +133,8 @@ func TestCountOfBuiltModels(t *testing.T) {
 				if got := replicated[0] + total(local); got != want.Total {
 					t.Errorf("%d parameters in all, counted %d", got, want.Total)
 				}
-				if got := total(mtp); got != want.MTP {
-					t.Errorf("%d parameters of the MTP module, counted %d", got, want.MTP)
+				if got := total(mtp); got != want.Ahead {
+					t.Errorf("%d parameters of the MTP module, counted %d", got, want.Ahead)
 				}
 				if got := int64(cfg.MoELayers()*cfg.Experts) * want.PerExpert; got != want.Routed {
 					t.Errorf("%d parameters of routed experts, counted %d", got, want.Routed)

@@ -16,8 +16,8 @@ import (
 type Decoder struct {
 	stages []*Model // of this rank, in the order of the model
 	relay  Relay
-	rope   *tensor.RotaryTable
-	logits tensor.Tensor // [sequences, vocab] FP32, of the last call
+	ropes  []*tensor.RotaryTable // of each layer
+	logits tensor.Tensor         // [sequences, vocab] FP32, of the last call
 	loss   tensor.CrossEntropy
 
 	// Routes is optional: it records or replaces the choices of experts of each call's tokens, one
@@ -50,9 +50,12 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 	if context < 1 || context > c.MaxPositions {
 		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, c.MaxPositions)
 	}
-	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context)}
+	d, rope := &Decoder{stages: stages, relay: relay}, c.rotaryTable(context)
+	for i := range c.Layers {
+		d.ropes = append(d.ropes, c.layer(i).attention.rotary(rope))
+	}
 	for _, m := range stages {
-		for i := range m.blocks {
+		for i := range m.mainBlocks() {
 			if err := m.sharded.gather(ex, m.blockUnit(i)); err != nil {
 				return nil, err
 			}
@@ -62,7 +65,7 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 }
 
 // Context returns the maximum number of tokens per sequence.
-func (d *Decoder) Context() int { return d.rope.Len() }
+func (d *Decoder) Context() int { return d.ropes[0].Len() }
 
 // Experts returns the number of experts that a token chooses in all layers together.
 func (d *Decoder) Experts() int {
@@ -74,27 +77,6 @@ func (d *Decoder) Experts() int {
 func (d *Decoder) ExpertsBefore(layer int) int {
 	c := d.stages[0].Config
 	return (layer - c.DenseLayers) * c.TopK
-}
-
-// extension is the part of a sequence that a pass adds.
-type extension struct {
-	cache  *Cache
-	tokens int // that the pass adds
-}
-
-// decodePass is the state of a pass of a Decoder in addition to its tokens.
-type decodePass struct {
-	decoder   *Decoder
-	sequences []extension // of this rank
-}
-
-// each calls f for each sequence with its rows [lo, hi) of the pass.
-func (d *decodePass) each(f func(e extension, lo, hi int)) {
-	lo := 0
-	for _, e := range d.sequences {
-		f(e, lo, lo+e.tokens)
-		lo += e.tokens
-	}
 }
 
 // Extend appends tokens to one sequence and returns the scores of the token after the last one:
@@ -127,7 +109,7 @@ func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32) (l
 	defer ex.Release(mark)
 	d.check(sequences, tokens)
 	for _, m := range d.stages {
-		if logits, err = d.runStage(ex, m, &decodePass{decoder: d, sequences: sequences}, tokens); err != nil {
+		if logits, err = d.runStage(ex, m, &decodePass{ropes: d.ropes, sequences: sequences}, tokens); err != nil {
 			return logits, err
 		}
 	}
@@ -149,20 +131,20 @@ func (d *Decoder) runStage(ex *tensor.Exec, m *Model, as *decodePass, tokens []i
 	defer pass.release()
 	pass.decoding = as
 	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p, in)
+	h, err := m.hidden(pass, p, in)
 	if err != nil {
 		return logits, err
 	}
 	if !m.stage.Predict {
 		return logits, d.relay.Send(ex, m, h)
 	}
-	return d.score(p, m, h)
+	return d.score(pass, p, m, as.sequences, h)
 }
 
 // score returns the scores after the last token of each sequence. h is the hidden state of all
 // tokens.
-func (d *Decoder) score(p phase, m *Model, h tensor.Tensor) (tensor.Tensor, error) {
-	ex, sequences := p.ex, p.decoding.sequences
+func (d *Decoder) score(pass *Pass, p phase, m *Model, sequences []extension, h tensor.Tensor) (tensor.Tensor, error) {
+	ex := p.ex
 	last := ex.New(h.DType(), len(sequences), m.Config.Dim)
 	end := 0
 	for i, s := range sequences {
@@ -176,7 +158,7 @@ func (d *Decoder) score(p phase, m *Model, h tensor.Tensor) (tensor.Tensor, erro
 	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
 		return logits, err
 	}
-	m.output.sum.Multiply(ex, logits.Mat(), m.norm.forward(p, p.scratch, last.Mat(), &p.norm).Mat(), m.output.weight.W.Mat().T())
+	m.output.sum.Multiply(ex, logits.Mat(), m.norms[0].forward(p, p.scratch, last.Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T())
 	return logits, nil
 }
 
@@ -203,4 +185,21 @@ func (d *Decoder) check(sequences []extension, tokens []int32) {
 	if n != len(tokens) {
 		panic(fmt.Sprintf("moe: %d tokens for sequences that grow by %d", len(tokens), n))
 	}
+}
+
+// NewCache returns a cache for a sequence of up to capacity tokens. It takes
+// capacity times the elements of Config.KVCache on all ranks of a pipeline together.
+func (d *Decoder) NewCache(capacity int) *Cache {
+	c := &Cache{layers: make([]layerCache, d.stages[0].Config.Layers), capacity: capacity}
+	for _, m := range d.stages {
+		dtype := m.precision.DType
+		for _, b := range m.mainBlocks() {
+			shape := m.Config.layer(b.layer).attention.shape()
+			c.layers[b.layer] = layerCache{
+				keys:   tensor.New(dtype, shape.KVHeads, capacity, shape.KeyDim),
+				values: tensor.New(dtype, shape.KVHeads, capacity, shape.ValueDim),
+			}
+		}
+	}
+	return c
 }

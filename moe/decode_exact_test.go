@@ -60,13 +60,10 @@ func trainedLogProbs(t *testing.T, cfg Config, precision string, ranks, ep int, 
 		n := len(texts) / ranks
 		b := Batch{Seq: longText, GlobalSequences: len(texts), LogProbs: make([]float64, n*longText)}
 		for _, text := range texts[m.comm.Rank()*n : (m.comm.Rank()+1)*n] {
-			inputs, targets, unscored := make([]int32, longText), make([]int32, longText), make([]bool, longText)
+			inputs, targets := make([]int32, longText), make([]int32, longText)
 			copy(inputs, text[:len(text)-1])
 			copy(targets, text[1:])
-			for i := len(text) - 1; i < longText; i++ {
-				unscored[i] = true
-			}
-			b.Inputs, b.Targets, b.Unscored = append(b.Inputs, inputs...), append(b.Targets, targets...), append(b.Unscored, unscored...)
+			b.Inputs, b.Targets = append(b.Inputs, inputs...), append(b.Targets, targets...)
 		}
 		if _, err := m.model.Forward(m.ex, b); err != nil {
 			return err

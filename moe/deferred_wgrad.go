@@ -35,13 +35,6 @@ func (c Config) WgradPasses(p Precision, tokens int) int {
 	return max((enoughRows*c.Experts+rows-1)/rows, 1)
 }
 
-// wgradRows are the operands of a layer's weight gradient: dy [rows, N] and x [rows, K] of the
-// groups that end at ends.
-type wgradRows struct {
-	dy, x tensor.Tensor
-	ends  []int32
-}
-
 // rowStore holds the rows of a step's passes that are not multiplied yet. Passes store their rows
 // in the order of their places: see Pass.BackwardWeight.
 type rowStore struct {
@@ -96,34 +89,48 @@ func (r *rowStore) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	return kept
 }
 
-// defersWgrad reports whether the weight gradients of groups of rows are deferred.
-func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred }
+// rowSums sums the gradients of routed experts. One product gives that of a pass, or of many.
+type rowSums struct {
+	store *rowStore
+	peers *host // the ranks that have replicas of the experts; nil: this one alone has them
+}
 
-// deferWgrad saves the rows that this pass contributes to the weight's gradient or, if this pass
-// multiplies, adds the gradient of these rows and all saved ones.
-func (l *linear) deferWgrad(p phase, s *linearState) {
-	store := &p.model.rowStore
-	rows := wgradRows{dy: s.dy.Tensor, x: s.x.Tensor, ends: s.x.ends}
+// add saves the rows that this pass contributes to the weight's gradient or, if this pass
+// multiplies, adds the gradient of these rows and all saved ones. In a step of one pass, it
+// multiplies at once.
+func (s *rowSums) add(p phase, l *linear, state *linearState) {
+	if !p.deferred {
+		l.mx.completeInput(p, state.x)
+		l.wgrad(p, &state.dy, state.x, 0)
+		p.pushGrad(&l.weight)
+		return
+	}
+	rows := wgradRows{dy: state.dy.Tensor, x: state.x.Tensor, ends: state.x.ends}
 	if !p.multiplies {
-		store.save(p, l, rows)
+		s.store.save(p, l, rows)
 		return
 	}
-	store.add(l, rows)
-	if l.host != nil {
-		l.host.addExperts(l, store.rows[l])
+	s.store.add(l, rows)
+	multiply := func(p phase, parts []wgradRows, lo, hi int) { s.store.wgrad(p, l, parts, lo, hi) }
+	if s.peers != nil {
+		s.peers.waiting = append(s.peers.waiting, wgrad{layer: l, rows: s.store.rows[l], multiply: multiply})
 		return
 	}
-	l.concatenatedWgrad(p, store.rows[l], 0, len(rows.ends))
+	multiply(p, s.store.rows[l], 0, len(rows.ends))
 	p.pushGrad(&l.weight)
 }
 
-// concatenatedWgrad adds the gradient of groups [lo, hi), which are those that this rank computes,
-// over the rows of all parts.
-func (l *linear) concatenatedWgrad(p phase, parts []wgradRows, lo, hi int) {
+func (s *rowSums) addRows(phase, *weight, tensor.Tensor, tensor.Tensor) {
+	panic("moe: experts have no biases")
+}
+
+// wgrad adds the gradient of groups [lo, hi), which are those that this rank computes, over the
+// rows of all parts.
+func (r *rowStore) wgrad(p phase, l *linear, parts []wgradRows, lo, hi int) {
 	ex := p.ex
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	rest := p.restOf(l, parts[0], hi-lo)
+	rest := r.restOf(p, l, parts[0], hi-lo)
 	all := concatenate(ex, parts, lo, hi, rest, p.batch.More)
 	groups := rowGroups{ends: all.ends, first: lo, before: rest.multiplied()}
 	dy, x := activation{Tensor: all.dy, rowGroups: groups}, activation{Tensor: all.x, rowGroups: groups}
@@ -204,16 +211,20 @@ func (r *wgradRows) copy(at int, from *wgradRows, first, n int) {
 	}
 }
 
-// rowBytes returns rows [lo, hi) of a matrix as bytes.
-func rowBytes(t tensor.Tensor, lo, hi int) []byte {
-	size := t.Dim(1) * t.DType().Size()
-	return t.Bytes()[lo*size : hi*size]
-}
-
-// group returns the rows of group g.
-func (r *wgradRows) group(g int) (lo, hi int) {
-	if g > 0 {
-		lo = int(r.ends[g-1])
+// restOf returns the rows of a layer that earlier passes of the step have left over, of some groups
+// of rows like those given. It is nil if the step has one pass.
+func (r *rowStore) restOf(p phase, l *linear, like wgradRows, groups int) *restRows {
+	rest := r.rest[l]
+	if rest == nil && p.batch.More {
+		unit := l.wgradUnit()
+		rest = &restRows{unit: int32(unit), counts: make([]int32, groups), done: make([]int32, groups)}
+		rows := groups * (unit - 1)
+		if r.rest == nil {
+			r.rest, r.rests = map[*linear]*restRows{}, p.ex.NewArena(0)
+		}
+		rest.dy = r.rests.New(like.dy.DType(), rows, like.dy.Dim(1))
+		rest.x = r.rests.New(like.x.DType(), rows, like.x.Dim(1))
+		r.rest[l] = rest
 	}
-	return lo, int(r.ends[g])
+	return rest
 }

@@ -82,10 +82,10 @@ func (c gatherCase) step(t *testing.T, gathered bool, before func(m *member) err
 				return err
 			}
 		}
-		if left := (tensor.Mark{}); model.rowStore.passes() != 0 || model.rowStore.Mark() != left {
-			t.Errorf("rank %d keeps the rows of %d passes", comm.Rank(), model.rowStore.passes())
+		if left := (tensor.Mark{}); model.sums.rows.passes() != 0 || model.sums.rows.Mark() != left {
+			t.Errorf("rank %d keeps the rows of %d passes", comm.Rank(), model.sums.rows.passes())
 		}
-		if kept := model.rowStore.Peak() > 0; kept != gathered {
+		if kept := model.sums.rows.Peak() > 0; kept != gathered {
 			t.Errorf("rank %d has kept rows: %v, want %v", comm.Rank(), kept, gathered)
 		}
 		mu.Lock()
@@ -191,8 +191,8 @@ func TestGatheredAfterFailure(t *testing.T) {
 		b := batchOf(5, 1, gatherSeq, c.cfg.Vocab)
 		b.More = true
 		_, err := m.model.Train(m.ex, b)
-		if m.model.rowStore.passes() != 1 {
-			t.Errorf("rows of %d passes are kept, want those of 1", m.model.rowStore.passes())
+		if m.model.sums.rows.passes() != 1 {
+			t.Errorf("rows of %d passes are kept, want those of 1", m.model.sums.rows.passes())
 		}
 		m.model.ZeroGrad()
 		return err

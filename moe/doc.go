@@ -7,32 +7,50 @@
 // collective: all ranks of the communicator run them together, since their tokens visit each
 // other's experts. A rank without tokens takes part with an empty batch.
 //
-// # The owners of a weight gradient's sum
+// # The order of the files
 //
-// The gradient of a weight is the sum over the tokens of all ranks and the passes of a step. Up to
-// five owners have it one after the other, in the order of this table. A layout skips those that it
-// does not need.
+// A file uses the definitions of those below it. TestArrows counts the arrows that run upwards.
 //
-//	owner         weights                   what, and when
-//	rowStore      routed experts, if a      rows of dy and x, not multiplied yet: from
-//	              step has several passes   linear.backwardWeight until there are enough rows, or the
-//	                                        last pass; rows that fill no block until a later product
-//	host.waiting  shared by a host's ranks  operands of a pass, not multiplied yet: from
-//	                                        linear.backwardWeight until computeShared, at the end of
-//	                                        a half of a block or of block.backwardWeight
-//	passTree      all                       the sum over this rank's tokens or, of this rank's rows,
-//	                                        over those of the host, as a tree over passes in
-//	                                        weight.Grad and copies: from the product until ZeroGrad,
-//	                                        or until one of the next two takes it
-//	sharded       dense, with FSDP          this rank's slice of the sum over hosts and passes: from
-//	                                        the end of a unit of a pass until ZeroGrad
-//	passSums      norms, biases, routers;   this rank's part of the sum over ranks and passes: from
-//	              dense, on several hosts   the end of a pass with Batch.More until SumGrad, which
-//	                                        adds the last pass and leaves the result in Group.Grad
+//	generation    decode, cache
+//	forecasts     dry, stage_cut, flavors, counts, costs
+//	other files   hf_files, hf_keys, hf, hf_rope
+//	model         routing, qkclip, products, stages, pass, forward, model, layers
+//	head          contexthead, head_gradient, head, head_sizes
+//	layers        block, mtp, layer, balance, router, ffn, mla, gqa, attention, norm
+//	construction  builder, sharded
+//	sums          embedded, passsums, sums, group, slice_sum, sum_host, remoterows, replicas,
+//	              deferred_wgrad, rest_rows, host
+//	sharing       tensorparallel, contextparallel, mesh
+//	products      linear, quantized, scales, draws, phase, activation, operands, exchange_timing
+//	passes        share, sum_tree, param, pass_arenas, loss, batch
+//	configuration precisions, precision, selection, recipe, recompute, linears, parts, stage, rope,
+//	              init, config
 //
-// The head and the embedding do not wait in host.waiting if ranks share them. The head adds its
-// gradient in Forward, round by round (outputGradient), and the embedding at the end of a pass
-// (host.embedBackward).
+// # Who adds what to a gradient
+//
+// The gradient of a weight is the sum over the tokens of all ranks and the passes of a step. Each
+// weight has one owner (sumOwner, chosen in sums.go), which adds what a pass contributes:
+//
+//	weight                     owner     adds, when                               file
+//	norm                       ownSums   this rank's rows, in the norm's backward norm
+//	router, bias               ownSums   this rank's rows, in backwardWeight      sums
+//	dense, shared expert       host      some rows of the weight from the tokens  sum_host
+//	                                     of all ranks of the host, at the end of
+//	                                     a half of a block
+//	dense, shared by no ranks  ownSums   this rank's tokens, in backwardWeight    sums
+//	routed expert              rowSums   rows of many passes, if there are        deferred_wgrad
+//	                                     enough, or after the last pass
+//	the same, with replicas    rowSums   rows of all replicas, by one of them     replicas
+//	the same, on several hosts rowSums   those of other hosts travel              remoterows
+//	head                       output    round by round, in Forward               head_gradient
+//	embedding                  host      at the end of a pass                     embedded
+//
+// What ranks that share a sequence have is one chain of sums, in the order of its tokens
+// (contextparallel, sum_host). A pass is a balanced tree over sequences and ranks, and a step one
+// over passes (sum_tree, weight.passes), except for routed experts, which are one chain. A rank or
+// a host that does not have the tokens of all sums pass by pass over the others: a sliceSum, with
+// FSDP at the end of a unit (sharded), otherwise at the end of a pass with Batch.More and in
+// SumGrad (passsums).
 //
 // Every owner adds in the order of a single rank, so the bits do not depend on the layout. A pass
 // adds when its turn has come: see Pass.BackwardWeight.

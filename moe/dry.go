@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -19,43 +18,8 @@ import (
 // equal numbers of ranks.
 func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 	comm := func(ranks []int) *collective.Comm { return dryComm(ranks, l.World, hosts, rank) }
-	host := func(r int) int { return r * hosts / l.World }
-	all := everyRank(l.World)
-	m := Mesh{Layout: l, World: comm(all), Operands: comm(all)}
-	if m.EP = m.World; l.Replicas() > 1 {
-		replicas := l.ExpertReplicas(rank)
-		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(replicas)
-		on := m.Replicas.Hosts()
-		if here := on[m.Replicas.Host()]; len(here) > 1 && len(on) > 1 {
-			m.ReplicasHost = comm(pick(replicas, here))
-			var across []int
-			for _, ranks := range equalHosts(m.Replicas) {
-				across = append(across, ranks[m.ReplicasHost.Rank()])
-			}
-			if across != nil {
-				m.ReplicasAcross = comm(pick(replicas, across))
-			}
-		}
-	}
-	if l.Sharers() > 1 {
-		if m.Sequence = comm(m.sharers()); len(m.Sequence.Hosts()) > 1 {
-			m.SequenceHost = comm(all[l.World/hosts*host(rank):][:l.World/hosts])
-		}
-	}
-	if tp := m.tensorGroup(); len(tp) > 1 {
-		m.TP = comm(tp)
-	}
-	if perHost := l.World / hosts; hosts > 1 && l.World%hosts == 0 {
-		first := host(rank) * perHost
-		if perHost > 1 || l.Sharers() > 1 {
-			m.Host = comm(all[first : first+perHost])
-		}
-		var across []int
-		for r := rank - first; r < l.World; r += perHost {
-			across = append(across, r)
-		}
-		m.Across = comm(across)
-	}
+	m, _ := divide(comm(everyRank(l.World)), l, func(_ *collective.Comm, ranks []int) (*collective.Comm, error) { return comm(ranks), nil })
+	m.Operands = comm(everyRank(l.World))
 	return m
 }
 
@@ -116,12 +80,12 @@ func NewDryRun(on Mesh, cfg Config, p Precision, seq int, options ep.Options, st
 // They have the same parts, in the same formats.
 func (c Config) kinds(p Precision, s Stage) map[int]int {
 	type kind struct {
-		dense   bool
+		layerKinds
 		recipes [4]Recipe
 	}
 	first, times := map[kind]int{}, map[int]int{}
 	for i := s.First; i < s.End; i++ {
-		k := kind{dense: c.IsDense(i)}
+		k := kind{layerKinds: c.layer(i)}
 		for n, part := range [...]Part{Projections, Dense, Shared, Routed} {
 			if r := p.of(part, i, c.Layers); r != nil {
 				k.recipes[n] = *r
@@ -133,25 +97,6 @@ func (c Config) kinds(p Precision, s Stage) map[int]int {
 		times[first[k]]++
 	}
 	return times
-}
-
-// timesOf returns how many layers the one with this number stands for; 0: it is not built.
-func (b *builder) timesOf(layer int) int {
-	if n, ok := b.times[layer]; ok || b.times == nil || layer == b.layers {
-		return max(n, 1)
-	}
-	return 0
-}
-
-// repeat says how many layers the following ones stand for, in a dry run.
-func (m *Model) repeat(ex *tensor.Exec, times int) {
-	if !ex.Dry() {
-		return
-	}
-	ex.Repeat(times)
-	for c := range m.mesh.Comms {
-		c.Repeat(times)
-	}
 }
 
 // Step makes passes of a step, each over a number of sequences of seq tokens. A pass is split if
@@ -177,12 +122,6 @@ func (d *DryRun) Step(passes []int, seq int, split bool) error {
 		}
 	}
 	return nil
-}
-
-// PartKey names a part of the model or of its MTP module.
-type PartKey struct {
-	Part Part
-	MTP  bool
 }
 
 // PassMemory holds the bytes that passes of one rank need at once. Experts are assumed to receive
@@ -217,25 +156,9 @@ func (m PassMemory) Most(o PassMemory) PassMemory {
 	return m
 }
 
-// label returns the name under which arenas count a part.
-func (k PartKey) label() string {
-	if k.MTP {
-		return mtpLabel + string(k.Part)
-	}
-	return string(k.Part)
-}
-
-const mtpLabel = "MTP "
-
-// parseLabel is the inverse of label.
-func parseLabel(s string) PartKey {
-	part, mtp := strings.CutPrefix(s, mtpLabel)
-	return PartKey{Part(part), mtp}
-}
-
 // PassMemory returns what the passes so far have held at once.
 func (d *DryRun) PassMemory(seq int) PassMemory {
-	m := PassMemory{Saved: map[PartKey]float64{}, Rows: float64(d.rowStore.bytes()), Scratch: float64(d.Ex.Peak()), Packing: d.Ex.PackingBytes()}
+	m := PassMemory{Saved: map[PartKey]float64{}, Rows: float64(d.sums.rows.bytes()), Scratch: float64(d.Ex.Peak()), Packing: d.Ex.PackingBytes()}
 	for _, a := range d.arenas.all {
 		most, _ := a.Labels()
 		for label, n := range most {
@@ -244,30 +167,10 @@ func (d *DryRun) PassMemory(seq int) PassMemory {
 	}
 	_, peak := d.Ex.Labels()
 	m.Peak = parseLabel(peak)
-	shape := tensor.AttentionShape{Seq: seq, KeyDim: d.Config.KeyDim(), ValueDim: d.Config.ValueDim}
+	shape := d.Config.layer(0).attention.shape()
+	shape.Seq = seq
 	m.Helping = float64(tensor.HelpingScratch(shape, d.precision.DType))
 	return m
-}
-
-// Part returns the part of the model that a parameter belongs to.
-func (c Config) Part(p *Param) PartKey {
-	layer, name, inLayer := layerOf(p.Name)
-	k := PartKey{MTP: inLayer && layer == c.Layers}
-	switch {
-	case p.Class == Expert:
-		k.Part = Routed
-	case p.Class == Linear:
-		k.Part = identify(p, false).part()
-	case name == "lm_head.weight":
-		k.Part = Head
-	case strings.HasPrefix(name, "mlp.gate."):
-		k.Part = Router
-	case p.Class == Plain:
-		k.Part = Embedding
-	default:
-		k.Part = Norms
-	}
-	return k
 }
 
 // Held yields the bytes of weights, with their quantized forms, and of gradients that a rank holds
@@ -275,11 +178,11 @@ func (c Config) Part(p *Param) PartKey {
 // share, it has an equal share.
 func (m *Model) Held(yield func(part PartKey, weights, gradients float64)) {
 	for _, g := range m.Groups {
-		g.held(m.Config, yield)
+		g.held(m.Config.Layers, yield)
 	}
 }
 
-func (g *Group) held(c Config, yield func(part PartKey, weights, gradients float64)) {
+func (g *Group) held(layers int, yield func(part PartKey, weights, gradients float64)) {
 	sharers, share := 1.0, 1.0
 	if g.host != nil {
 		sharers = float64(g.host.comm.Size())
@@ -291,7 +194,7 @@ func (g *Group) held(c Config, yield func(part PartKey, weights, gradients float
 	whole := float64(g.Len()) / float64(max(g.ParamLen(), 1)) // of a sharded group, a part
 	for _, p := range g.Params {
 		n := float64(p.Len()) * whole / share
-		yield(c.Part(p), size*n, 4*n)
+		yield(p.Part, size*n, 4*n)
 	}
 	if s := g.sharded; s != nil {
 		quantized := 0
@@ -301,14 +204,14 @@ func (g *Group) held(c Config, yield func(part PartKey, weights, gradients float
 		yield(PartKey{}, (size*float64(s.work.Len())+float64(quantized))/sharers, 4*float64(s.grad.Len())/sharers)
 	} else {
 		for _, l := range g.quantized {
-			yield(PartKey{l.part, l.mx.identity.layer == c.Layers}, float64(formBytes([]*linear{l}))/share, 0)
+			yield(PartKey{l.part, l.mx.identity.layer >= layers}, float64(formBytes([]*linear{l}))/share, 0)
 		}
 	}
-	g.heldPasses(c, share, yield)
+	g.heldPasses(share, yield)
 }
 
 // heldPasses yields the bytes of sums over passes that are not in Grad.
-func (g *Group) heldPasses(c Config, share float64, yield func(part PartKey, weights, gradients float64)) {
+func (g *Group) heldPasses(share float64, yield func(part PartKey, weights, gradients float64)) {
 	at, copies := 0, map[int]int{} // of each parameter
 	for _, w := range g.weights {
 		copies[w.at] = len(w.passes.copies())
@@ -319,11 +222,11 @@ func (g *Group) heldPasses(c Config, share float64, yield func(part PartKey, wei
 			last = n
 		}
 		if at += p.Len(); last > 0 {
-			yield(c.Part(p), 0, 4*float64(last*p.Len())/share)
+			yield(p.Part, 0, 4*float64(last*p.Len())/share)
 		}
 	}
 	sum := 0
-	count := func(t *passTree) {
+	count := func(t *sumTree) {
 		for _, s := range t.copies() {
 			sum += 4 * s.Len()
 		}
@@ -335,7 +238,7 @@ func (g *Group) heldPasses(c Config, share float64, yield func(part PartKey, wei
 		count(&g.sharded.units[i].passes)
 	}
 	if sum > 0 {
-		yield(c.Part(g.Params[0]), 0, float64(sum))
+		yield(g.Params[0].Part, 0, float64(sum))
 	}
 }
 
@@ -352,7 +255,7 @@ func formBytes(layers []*linear) (sum int) {
 
 // SumPasses makes the sums of all passes of a step except the last: see [Group.Divide].
 func (d *DryRun) SumPasses(passes int) error {
-	p := phase{Pass: &Pass{model: d.Model, batch: Batch{More: true}}, ex: d.Ex}
+	p := phase{passState: &passState{batch: Batch{More: true}, chains: d.ChainPasses}, ex: d.Ex}
 	for range passes - 1 {
 		for _, g := range d.Groups {
 			for _, w := range g.weights {
@@ -368,7 +271,7 @@ func (d *DryRun) SumPasses(passes int) error {
 				}
 			}
 		}
-		if err := p.sumPass(); err != nil {
+		if err := d.sums.sumPass(p); err != nil {
 			return err
 		}
 	}

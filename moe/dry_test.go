@@ -138,13 +138,13 @@ func (c dryCase) test(t *testing.T) {
 				return err
 			}
 			ex := tensor.NewExec()
-			m.Recompute, ex.First, m.PassBytes, m.rowStore.First = c.recompute, 2*d.Ex.Peak(), 2*d.arenas.peak(), 2*d.rowStore.Peak()
+			m.Recompute, ex.First, m.PassBytes, m.sums.rows.First = c.recompute, 2*d.Ex.Peak(), 2*d.arenas.peak(), 2*d.sums.rows.Peak()
 			if err := c.step(m, ex, comm.Rank(), seq); err != nil {
 				return err
 			}
 			mu.Lock()
 			for what, n := range map[string][2]int{
-				"scratch memory": {d.Ex.Peak(), ex.Peak()}, "saved activations": {d.arenas.peak(), m.arenas.peak()}, "rows": {d.rowStore.Peak(), m.rowStore.Peak()},
+				"scratch memory": {d.Ex.Peak(), ex.Peak()}, "saved activations": {d.arenas.peak(), m.arenas.peak()}, "rows": {d.sums.rows.Peak(), m.sums.rows.Peak()},
 			} {
 				if n[0] != n[1] {
 					t.Errorf("rank %d, stage %+v: %d bytes of %s in a dry run, %d in a real one", comm.Rank(), stage, n[0], what, n[1])

@@ -4,7 +4,6 @@ package moe
 
 import (
 	"fmt"
-	"slices"
 
 	"spmoe/tensor"
 )
@@ -33,12 +32,13 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 		}
 		mine = append(mine, u.grad.Bytes(), ids.Bytes())
 	}
-	peers, err := h.openTokens(p, mine)
+	peers, err := p.cp.over(h).open(p.ex, mine)
 	if err != nil {
 		return err
 	}
 	batches := make([][]tensor.Embedded, len(peers.lists))
-	own, vocab := embedding.ownRows(), embedding.W.Dim(0)
+	piece, vocab := embedding.piece(p), embedding.W.Dim(0)
+	own := piece[1] - piece[0]
 	for r, list := range peers.lists {
 		for i, u := range uses {
 			if own > 0 {
@@ -46,44 +46,20 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 			}
 			one, ok := u.of(list[2*i], list[2*i+1])
 			if !ok {
-				return peers.close(p, fmt.Errorf("the embedded tokens of rank %d do not fit", r))
+				return peers.close(p.ex, fmt.Errorf("the embedded tokens of rank %d do not fit", r))
 			}
 			batches[r] = append(batches[r], one)
 		}
 	}
-	if own > 0 {
+	if embedding.ownRows() > 0 {
 		to := embedding.addGrad(p)
-		if len(batches) > 0 {
-			tensor.EmbedBackwardRows(p.ex, to.Mat(), embedding.rows[0], p.batch.Seq, p.cp.parts(), batches)
+		if own > 0 {
+			to = to.Slice(piece[0]-embedding.rows[0], piece[1]-embedding.rows[0])
+			tensor.EmbedBackwardRows(p.ex, to.Mat(), piece[0], p.batch.Seq, p.cp.parts(), batches)
 		}
 	}
 	p.pushGrad(embedding)
-	return peers.close(p, nil)
-}
-
-// openTokens opens the embedded tokens of this rank to the others. If a sequence is on several
-// hosts, they travel to the last one, which computes the gradient. The others get none.
-func (h *host) openTokens(p phase, mine [][]byte) (o openBuffers, err error) {
-	if p.cp == nil || p.cp.remote == nil {
-		return h.open(p, mine)
-	}
-	r := p.cp.remote
-	last := len(r.comm.Hosts()) - 1
-	others, err := r.toHosts(p, mine, func(host int) bool { return host == last })
-	if err != nil {
-		return o, err
-	}
-	if o, err = h.open(p, append(slices.Clip(mine), others...)); err != nil {
-		return o, err
-	}
-	var lists [][][]byte
-	for rank := range r.comm.Size() {
-		if place, number := r.copyOf(rank); r.comm.Host() == last {
-			lists = append(lists, o.lists[place][number*len(mine):][:len(mine)])
-		}
-	}
-	o.lists = lists
-	return o, nil
+	return peers.close(p.ex, nil)
 }
 
 func matrices(uses []embedded) (all []tensor.Embedded) {

@@ -24,7 +24,7 @@ type ffnState struct {
 }
 
 // newFFN returns a network for each prefix ("model.layers.3.mlp.experts.0."), in group g.
-func newFFN(b *builder, g *Group, cfg Config, prefixes []string, layer, inter int) *ffn {
+func newFFN(b *builder, g *Group, part Part, cfg Config, prefixes []string, layer, inter int) *ffn {
 	f := &ffn{inter: inter}
 	wide, narrow := []int{inter, cfg.Dim}, []int{cfg.Dim, inter}
 	params := make([]Param, 3*len(prefixes))
@@ -36,8 +36,8 @@ func newFFN(b *builder, g *Group, cfg Config, prefixes []string, layer, inter in
 		p[2] = Param{Name: prefix + "down_proj.weight", Dims: narrow, Init: outputInit(layer)}
 		gateUp, down = append(gateUp, &p[0], &p[1]), append(down, &p[2])
 	}
-	b.grouped(g, &f.gateUp, []int{len(prefixes), 2 * inter, cfg.Dim}, gateUp...)
-	b.grouped(g, &f.down, []int{len(prefixes), cfg.Dim, inter}, down...)
+	b.grouped(g, &f.gateUp, part, []int{len(prefixes), 2 * inter, cfg.Dim}, gateUp...)
+	b.grouped(g, &f.down, part, []int{len(prefixes), cfg.Dim, inter}, down...)
 	return f
 }
 
@@ -47,7 +47,7 @@ func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) 
 	for i := range prefixes {
 		prefixes[i] = prefix + "experts." + strconv.Itoa(first+i) + "."
 	}
-	return newFFN(b, b.experts, cfg, prefixes, layer, cfg.ExpertInter)
+	return newFFN(b, b.experts, Routed, cfg, prefixes, layer, cfg.ExpertInter)
 }
 
 // forward computes y for the rows of x, [rows, dim], in the arena to. Each network computes the

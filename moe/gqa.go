@@ -10,9 +10,8 @@ import (
 // Each head of keys and values serves several heads of queries. The first ropeDim elements of a
 // head are rotated, by pairs of halves.
 type groupedAttention struct {
-	cfg   groupedKind
-	rope  *tensor.RotaryTable
-	scale float32
+	cfg  groupedKind
+	rope *tensor.RotaryTable
 
 	qkv          linear   // [(heads + 2·kvHeads)·keyDim, dim]: queries | keys | values, head next to head
 	qNorm, kNorm *rmsNorm // of each head; nil: none
@@ -48,28 +47,28 @@ func (c groupedKind) linears(add func(name string, in, out int, expands bool)) {
 // width returns the number of elements of all heads: queries, keys and values.
 func (c groupedKind) width() int { return (c.Heads + 2*c.KVHeads) * c.KeyDim() }
 
-func (c groupedKind) vectors(layers int64) (all Module) {
-	all = norm(layers, 0)
+func (c groupedKind) vectors() (n int) {
 	if c.QKNorm {
-		for _, heads := range []int64{int64(c.Heads), int64(c.KVHeads)} {
-			m := norm(layers, c.KeyDim())
-			m.Inputs, m.Outputs = heads*m.Inputs, heads*m.Outputs
-			all = all.plus(m)
-		}
+		n += 2 * c.KeyDim()
 	}
 	if c.QKVBias {
-		all = all.plus(norm(layers, c.width()))
+		n += c.width()
 	}
 	if c.OutputBias {
-		all = all.plus(norm(layers, c.Dim))
+		n += c.Dim
 	}
-	return all
+	return n
+}
+
+func (c groupedKind) shape() tensor.AttentionShape {
+	scale := float32(1 / math.Sqrt(float64(c.KeyDim())))
+	return tensor.AttentionShape{Heads: c.Heads, KVHeads: c.KVHeads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: scale}
 }
 
 func (c groupedKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t.Halves() }
 
 func (c groupedKind) build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention {
-	a := &groupedAttention{cfg: c, rope: rope, scale: float32(1 / math.Sqrt(float64(c.KeyDim())))}
+	a := &groupedAttention{cfg: c, rope: rope}
 	// Several heads of queries share a key, so queries take all of QK-clip's factor.
 	a.queryRows = HeadRows{Rows: c.KeyDim(), Whole: c.KeyDim()}
 	var weights, biases []*Param
@@ -82,7 +81,7 @@ func (c groupedKind) build(b *builder, prefix string, layer int, rope *tensor.Ro
 		biases = append(biases, biasParam(prefix+p.name, rows))
 	}
 	weights[0].Heads = &a.queryRows
-	b.grouped(b.dense, &a.qkv, []int{1, c.width(), c.Dim}, weights...)
+	b.grouped(b.dense, &a.qkv, Projections, []int{1, c.width(), c.Dim}, weights...)
 	if c.QKVBias {
 		b.bias(&a.qkv, biases...)
 	}
@@ -90,7 +89,7 @@ func (c groupedKind) build(b *builder, prefix string, layer int, rope *tensor.Ro
 		a.qNorm = newHeadNorm(b, prefix+"q_norm", c.Heads, c.KeyDim(), c.NormEps)
 		a.kNorm = newHeadNorm(b, prefix+"k_norm", c.KVHeads, c.KeyDim(), c.NormEps)
 	}
-	b.linear(&a.out, prefix+"o_proj", c.Dim, c.Heads*c.KeyDim(), outputInit(layer))
+	b.linear(&a.out, Projections, prefix+"o_proj", c.Dim, c.Heads*c.KeyDim(), outputInit(layer))
 	if c.OutputBias {
 		b.bias(&a.out, biasParam(prefix+"o_proj", c.Dim))
 	}
@@ -111,7 +110,7 @@ func (a *groupedAttention) forward(p phase, x tensor.Tensor, state attentionStat
 	a.project(p, x, s)
 	a.turn(p, s)
 	s.gather(p, a.turned(p), a.turned(p), p.saved)
-	s.attend(p, a.cfg.Config, a.scale, a.queryRows.Top)
+	s.attend(p, a.cfg.shape(), a.queryRows.Top)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
 
@@ -167,18 +166,14 @@ func (a *groupedAttention) backward(p phase, dy tensor.Tensor, state attentionSt
 	dall := p.saved.New(dy.DType(), dy.Dim(0), c.width())
 	toQ, toK, toV := a.parts(dall.Mat())
 	o := s.o.Tensor
-	if p.cp != nil {
-		heads := p.toHeads(exchanged{do, p.scratch}, exchanged{o, p.scratch})
-		do, o = heads[0], heads[1]
-	}
+	heads := p.toHeads([3]exchanged{{do, p.scratch}, {o, p.scratch}})
+	do, o = heads[0], heads[1]
 	dq, dk := like(p.scratch, s.q), p.scratch.New(s.k.DType(), dy.Dim(0), c.KVHeads*c.KeyDim())
 	perHead := [2]tensor.Tensor{like(p.scratch, s.q), like(p.scratch, s.q)} // of k and v
 	tensor.CausalAttentionBackward(ex, dq.Mat(), perHead[0].Mat(), perHead[1].Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
-	if p.cp != nil {
-		rows := p.toRows(exchanged{dq, p.scratch}, exchanged{perHead[0], p.scratch}, exchanged{perHead[1], p.scratch})
-		dq, perHead = rows[0], [2]tensor.Tensor(rows[1:])
-	}
+	rows := p.toRows([3]exchanged{{dq, p.scratch}, {perHead[0], p.scratch}, {perHead[1], p.scratch}})
+	dq, perHead = rows[0], [2]tensor.Tensor(rows[1:])
 	group := c.Heads / c.KVHeads
 	for h := range c.KVHeads {
 		tensor.SumBlocks(ex, a.heads(dk.Mat(), h, 1), a.heads(perHead[0].Mat(), h*group, group), group, c.KeyDim())

@@ -78,7 +78,7 @@ func trainedOnHosts(t *testing.T, cfg Config, sizes outputSizes, precision, exch
 		if head.rows = [2]int{0, cfg.Vocab}; m.host != nil {
 			head.rows = m.host.divide(cfg.Vocab, head.unit)[m.host.comm.Rank()]
 		}
-		head.passes = newPassTree(head.own())
+		head.passes = newSumTree(head.own())
 		ex := tensor.NewParallelExec(threads)
 		defer ex.Close()
 		for _, g := range m.Groups {
@@ -99,7 +99,7 @@ func trainedOnHosts(t *testing.T, cfg Config, sizes outputSizes, precision, exch
 			}
 			loss.Add(one)
 		}
-		sums := []float64{loss.Sum, loss.MTP, loss.Balance}
+		sums := []float64{loss.Sum, loss.Ahead, loss.Balance}
 		if err := collective.AllReduce(c, sums, collective.Sum); err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func trainedOnHosts(t *testing.T, cfg Config, sizes outputSizes, precision, exch
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		out.loss = Loss{Sum: sums[0], MTP: sums[1], Balance: sums[2]}
+		out.loss = Loss{Sum: sums[0], Ahead: sums[1], Balance: sums[2]}
 		for _, param := range m.Params() {
 			out.grads[param.Name] = slices.Clone(param.Grad.F32())
 		}
@@ -177,7 +177,7 @@ func TestOneResultForAllRanks(t *testing.T) {
 				sharedKeys(&cfg)
 			}
 			want := trainedBy(t, cfg, precision, "onesided", b, 1, 1)
-			if !(want.loss.Sum > 0 && want.loss.MTP > 0 && want.loss.Balance > 0) {
+			if !(want.loss.Sum > 0 && want.loss.Ahead > 0 && want.loss.Balance > 0) {
 				t.Fatalf("measured %+v", want.loss)
 			}
 			for _, ranks := range []int{2, 8} {

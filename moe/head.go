@@ -6,7 +6,7 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// output is the projection onto the vocabulary, from which the model and its MTP module predict.
+// output is the projection onto the vocabulary, from which all predictions are made.
 // For each row h of the hidden states, with the weight W and the following token target:
 //
 //	x      = norm(h)
@@ -20,16 +20,29 @@ import (
 // once, so that it is written once for every few thousand rows. Memory is bounded by outputSizes.
 type output struct {
 	weight weight // [vocab, dim]
+	host   *host  // the ranks that share its gradient; nil: none do
 	sizes  outputSizes
 	sum    mx.Sum
 	loss   tensor.CrossEntropy // of the current chunk
 
 	partials  []outputPartial // memory of outputGradient
 	rowLosses []float64       // where rows of a shared sequence leave their losses; nil: there is none
+	piece     [2]int          // the tokens whose gradients this rank computes in a pass
+}
 
-	// of a sequence on several hosts
-	again tensor.CrossEntropy // of rows of other hosts
-	piece *[2]int             // the tokens whose gradients this rank computes; nil: all of its rows
+// rowGradients are the operands of the weight gradient for some rows.
+type rowGradients struct {
+	dlogits blocked
+	x       tensor.Tensor // [rows, dim]
+}
+
+// outputPartial is the gradient from the rows of one rank.
+type outputPartial struct {
+	outputRounds
+	operands []rowGradients // of the current round, of each rank that has rows of it
+	tree     gradientTree   // over groups
+	into     tensor.Tensor
+	adds     bool // the current group is added to what into holds
 }
 
 // prediction holds the inputs and outputs of one prediction from hidden states.
@@ -38,7 +51,7 @@ type prediction struct {
 	h, dh   tensor.Tensor // [tokens, dim]: before the norm, and its gradient, which training sets
 	targets []int32       // negative: none
 	scale   float32       // of the gradient of one token's cross-entropy
-	mtp     bool          // whether the loss is the MTP module's
+	ahead   bool          // of tokens after the next one
 
 	state normState
 	x, dx tensor.Tensor // after the norm
@@ -69,48 +82,6 @@ func (a *prediction) dxRows(token, n int) (dx tensor.Matrix) {
 	return dx
 }
 
-// forward adds the cross-entropy of each token that has a target to the losses of its sequence. In
-// training it runs the backward pass as well: it adds to the gradient of the weight and sets dh.
-//
-// If there are two predictions, a sequence's gradient of the weight is the sum over the rows of the
-// first prediction, then over those of the second. Rows are numbered in that order: sequence by
-// sequence, prediction by prediction.
-func (o *output) forward(p phase, all []prediction) error {
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	p.saved, p.fused, p.layer = p.scratch, true, p.model.lastLayer() // nothing is left for a later phase
-	p.in(Head)
-	for i := range all {
-		a := &all[i]
-		a.x = a.norm.forward(p, p.scratch, a.h.Mat(), &a.state)
-	}
-	if p.cp != nil && !p.train {
-		return o.contextForward(p, all)
-	}
-	if !p.train {
-		o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
-		return nil
-	}
-	for i := range all {
-		all[i].dx = like(p.scratch, all[i].x)
-	}
-	if err := o.trainRows(p, all); err != nil {
-		return err
-	}
-	for i := range all {
-		all[i].backwardNorm(p)
-	}
-	return nil
-}
-
-// trainRows computes losses and gradients of all rows.
-func (o *output) trainRows(p phase, all []prediction) error {
-	if p.cp != nil {
-		return o.contextForward(p, all)
-	}
-	return o.train(p, all)
-}
-
 // headNorm is a norm before the head whose weight's gradient waits for the end of the pass, when
 // those of earlier passes are complete.
 type headNorm struct {
@@ -118,36 +89,15 @@ type headNorm struct {
 	state normState
 }
 
-// backwardNorm sets dh and leaves the gradient of the norm's weight in the pass.
+// backwardNorm sets dh and leaves the gradient of the norm's weight in its state.
 func (a *prediction) backwardNorm(p phase) {
 	p.saved, p.fused = p.arena, false
 	a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
-	p.headNorms = append(p.headNorms, headNorm{rmsNorm: a.norm, state: a.state})
 }
 
 // backwardWeight adds the gradient.
 func (n *headNorm) backwardWeight(p phase) {
 	n.rmsNorm.backwardWeight(p, &n.state)
-}
-
-// train processes all rows and computes the weight's gradient. It is collective if ranks share the
-// gradient.
-func (o *output) train(p phase, all []prediction) error {
-	if o.weight.host == nil && len(p.sequences) == 0 {
-		return nil
-	}
-	sum := o.newGradient(p, all)
-	for i := 0; i < sum.rounds; i++ {
-		if i < sum.mine.count() {
-			lo, hi := sum.mine.part(i, sum.mine.rank)
-			o.rows(p, all, lo, hi, sum.kept)
-		}
-		if err := sum.add(p, all, i); err != nil {
-			return err
-		}
-	}
-	p.pushGrad(&o.weight)
-	return nil
 }
 
 // rows processes rows [lo, hi) chunk by chunk. In training it stores their gradients in held.
@@ -162,9 +112,6 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 		n = rows.x.Rows
 		c := outputChunk{prediction: *a, row: at, token: token, predictionRows: rows, logits: logits}
 		o.losses(p, &c)
-		if held.softmax.Valid() && !p.ex.Dry() {
-			o.loss.Softmax(float64s(held.softmax.Bytes())[2*(at-lo):])
-		}
 		if p.train {
 			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), rows.x)
 			o.gradients(p, &c, held.dlogits, at-lo)
@@ -222,7 +169,7 @@ func (o *output) losses(p phase, c *outputChunk) {
 	if p.ex.Dry() {
 		return
 	}
-	if probs := p.batch.LogProbs; probs != nil && !c.mtp {
+	if probs := p.batch.LogProbs; probs != nil && !c.ahead {
 		for r := range c.count() {
 			probs[c.token+r] = -o.loss.Loss(r, r+1)
 		}
@@ -238,10 +185,7 @@ func (o *output) losses(p phase, c *outputChunk) {
 		t := c.token + r
 		n = min(seq-t%seq, c.count()-r)
 		sequence := &p.sequences[t/seq]
-		*sequence.of(c.mtp) += o.loss.Loss(r, r+n)
-		if !c.mtp {
-			sequence.best += o.loss.Best(r, r+n)
-		}
+		*sequence.of(c.ahead) += o.loss.Loss(r, r+n)
 	}
 }
 

@@ -6,62 +6,7 @@ import (
 
 	"spmoe/mx"
 	"spmoe/tensor"
-	"spmoe/tensor/format"
 )
-
-// outputRounds divides the rows of a rank in a pass into rounds, each a group of 2^i sequences or a
-// part of one. The gradients of a round's logits are held at once.
-type outputRounds struct {
-	sequences int
-	whole     int // rows per sequence
-	group     int // sequences per round; 1 if a round is a part of a sequence
-	held      int // rows per round, at most
-
-	// the rows of a round are divided among ranks ranks, of this number; 0: they are not
-	ranks, rank int
-}
-
-// room returns the most rows of a round that a rank has.
-func (r outputRounds) room() int {
-	if r.ranks == 0 {
-		return r.held
-	}
-	const whole = format.MXBlock // so that sums go on where they would be with one rank
-	return (r.held + r.ranks*whole - 1) / (r.ranks * whole) * whole
-}
-
-// part returns the rows [lo, hi) of a round that a rank has.
-func (r outputRounds) part(round, rank int) (lo, hi int) {
-	if lo, hi = r.rows(round); r.ranks == 0 {
-		return lo, hi
-	}
-	return min(lo+rank*r.room(), hi), min(lo+(rank+1)*r.room(), hi)
-}
-
-// parts returns the number of rounds of a group.
-func (r outputRounds) parts() int { return (r.whole + r.held - 1) / r.held }
-
-// groups returns the number of contributions to the weight's gradient.
-func (r outputRounds) groups() int { return (r.sequences + r.group - 1) / r.group }
-
-func (r outputRounds) count() int { return r.groups() * r.parts() }
-
-// rows returns the rows [lo, hi) of a round.
-func (r outputRounds) rows(round int) (lo, hi int) {
-	first := round / r.parts() * r.group
-	end := min(first+r.group, r.sequences) * r.whole
-	lo = first*r.whole + round%r.parts()*r.held
-	return lo, min(lo+r.held, end)
-}
-
-// rowGradients are the operands of the weight gradient for some rows.
-type rowGradients struct {
-	dlogits blocked
-	x       tensor.Tensor // [rows, dim]
-	// of a sequence on several hosts: the sum and the maximum of each row. Rows of other hosts have
-	// them in place of dlogits
-	softmax tensor.Tensor
-}
 
 // outputGradient sums the gradient of the output's weight, as a balanced binary tree over ranks of
 // trees over groups of sequences. Ranks that share it go through their rounds together: each
@@ -75,15 +20,24 @@ type outputGradient struct {
 	ranks  []outputPartial // with a host: of all its ranks
 }
 
-// outputPartial is the gradient from the rows of one rank.
-type outputPartial struct {
-	outputRounds
-	operands []rowGradients // of the current round, of each rank that has rows of it
-	tree     gradientTree   // over groups
-	// computes gradients of logits that another host has: see output.logitsAgain
-	again func(rows rowGradients, lo, hi int, tokens [2]int) tensor.Matrix
-	into  tensor.Tensor
-	adds  bool // the current group is added to what into holds
+// train processes all rows and computes the weight's gradient. It is collective if ranks share the
+// gradient.
+func (o *output) train(p phase, all []prediction) error {
+	if o.host == nil && len(p.sequences) == 0 {
+		return nil
+	}
+	sum := o.newGradient(p, all)
+	for i := 0; i < sum.rounds; i++ {
+		if i < sum.mine.count() {
+			lo, hi := sum.mine.part(i, sum.mine.rank)
+			o.rows(p, all, lo, hi, sum.kept)
+		}
+		if err := sum.add(p, i); err != nil {
+			return err
+		}
+	}
+	p.pushGrad(&o.weight)
+	return nil
 }
 
 func (o *output) newGradient(p phase, all []prediction) outputGradient {
@@ -94,14 +48,11 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 		o: o, mine: mine, rounds: mine.count(),
 		kept: rowGradients{dlogits: newBlocked(p.scratch, dtype, room, vocab), x: p.scratch.New(dtype, room, dim)},
 	}
-	if o.piece = nil; p.cp != nil && p.cp.remote != nil {
-		g.kept.softmax = p.scratch.New(tensor.UINT8, 16*room)
-		o.piece = o.pieceOf(p.cp.remote)
-	}
-	if o.weight.host == nil {
+	o.piece = o.weight.piece(p)
+	if o.host == nil {
 		o.partials = slices.Grow(o.partials[:0], 1)[:1]
 		o.partials[0] = outputPartial{
-			outputRounds: mine, tree: o.weight.gradientTree(p, mine.groups(), mine.parts() == 1), operands: o.partials[0].operands,
+			outputRounds: mine, tree: o.weight.gradientTree(p, o.piece, mine.groups(), mine.parts() == 1), operands: o.partials[0].operands,
 		}
 		g.ranks = o.partials
 	} else {
@@ -112,27 +63,16 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 
 // rounds returns the rounds of this rank in a pass.
 func (o *output) rounds(p phase, all []prediction) outputRounds {
-	r := o.sizes.rounds(o.weight.W.Dim(0), len(all)*p.batch.Seq, len(p.sequences), o.weight.host != nil)
+	r := o.sizes.rounds(o.weight.W.Dim(0), len(all)*p.batch.Seq, len(p.sequences), o.host != nil)
 	if p.cp != nil {
-		r.ranks, r.rank = p.cp.ranks, p.cp.rank
+		r.ranks, r.rank = len(p.cp.group.ranksHere()), p.cp.group.place(p.cp.rank)
 	}
 	return r
 }
 
-// pieceOf returns which rows of the weight this rank computes, if a sequence is on several hosts:
-// a part of those that ranks with its place have on each host.
-func (o *output) pieceOf(r *remote) *[2]int {
-	w := &o.weight
-	own, parts := w.rows, divideRows(w.ownRows(), len(r.comm.Hosts()), w.unit)
-	if host := r.comm.Host(); host < len(parts) {
-		return &[2]int{own[0] + parts[host][0], own[0] + parts[host][1]}
-	}
-	return &[2]int{}
-}
-
 // add adds the rows in kept. It is collective if ranks share the gradient.
-func (g *outputGradient) add(p phase, all []prediction, round int) error {
-	h := g.o.weight.host
+func (g *outputGradient) add(p phase, round int) error {
+	h := g.o.host
 	if h == nil {
 		g.ranks[0].operands = append(g.ranks[0].operands[:0], g.kept)
 		g.ranks[0].add(p, g.o, round)
@@ -143,26 +83,23 @@ func (g *outputGradient) add(p phase, all []prediction, round int) error {
 		sequences.I32()[0] = int32(g.mine.sequences)
 	}
 	mine := [][]byte{g.kept.dlogits.data.Bytes(), g.kept.x.Bytes(), sequences.Bytes()}
-	if p.cp != nil && p.cp.remote != nil {
-		return g.addOfHosts(p, all, round, mine)
-	}
-	peers, err := h.open(p, mine)
+	peers, err := h.window(p.ex, mine)
 	if err != nil {
 		return err
 	}
 	if round == 0 {
 		err = g.begin(p, peers.lists)
 	}
-	if w := &g.o.weight; err == nil && w.rows[0] < w.rows[1] {
+	if err == nil && g.o.weight.ownRows() > 0 {
 		err = g.addAll(p, round, peers.lists)
 		peers.bytes = g.bytesRead(round)
 	}
-	return peers.close(p, err)
+	return peers.close(p.ex, err)
 }
 
-// begin learns the rounds of all ranks. Of a sequence on several hosts, it needs no lists.
+// begin learns the rounds of all ranks.
 func (g *outputGradient) begin(p phase, lists [][][]byte) error {
-	n := max(len(lists)/p.cp.parts(), 1)
+	n := len(lists) / g.mine.sharers()
 	g.o.partials = slices.Grow(g.o.partials[:0], n)[:n]
 	g.ranks = g.o.partials
 	for r := range g.ranks {
@@ -175,12 +112,12 @@ func (g *outputGradient) begin(p phase, lists [][][]byte) error {
 		g.rounds = max(g.rounds, g.ranks[r].count())
 	}
 	w := &g.o.weight
-	if g.rounds == 1 || w.rows[0] == w.rows[1] {
+	if g.rounds == 1 || w.ownRows() == 0 {
 		return nil
 	}
-	g.sum = w.gradientTree(p, len(g.ranks), true)
+	g.sum = w.gradientTree(p, g.o.piece, len(g.ranks), true)
 	for i := range g.ranks {
-		r, to := &g.ranks[i], p.ex.New(tensor.FP32, w.own().Dims()...)
+		r, to := &g.ranks[i], p.ex.New(tensor.FP32, g.sum.sum.Dims()...)
 		if r.sequences == 0 {
 			tensor.Zero(p.ex, to)
 		}
@@ -191,10 +128,10 @@ func (g *outputGradient) begin(p phase, lists [][][]byte) error {
 
 // sequencesOf returns the number of sequences of a group of ranks that share them.
 func (g *outputGradient) sequencesOf(p phase, lists [][][]byte, group int) (int, error) {
-	if lists == nil || p.ex.Dry() {
+	if p.ex.Dry() {
 		return g.mine.sequences, nil
 	}
-	told := lists[group*p.cp.parts()][2]
+	told := lists[group*g.mine.sharers()][2]
 	if len(told) != 4 {
 		return 0, fmt.Errorf("rank %d does not tell the number of its sequences", group)
 	}
@@ -203,7 +140,7 @@ func (g *outputGradient) sequencesOf(p phase, lists [][][]byte, group int) (int,
 
 // addAll adds the rows of a round of all ranks.
 func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
-	parts := p.cp.parts()
+	parts := g.mine.sharers()
 	for i, list := range lists {
 		r := &g.ranks[i/parts]
 		if i%parts == 0 {
@@ -243,7 +180,7 @@ func (g *outputGradient) addRound(p phase, round int) {
 
 // bytesRead returns the bytes of the ranks' operands that addAll reads in a round.
 func (g *outputGradient) bytesRead(round int) (sum int) {
-	perRow := g.o.weight.ownRows() + g.o.weight.W.Dim(1)
+	perRow := g.o.piece[1] - g.o.piece[0] + g.o.weight.W.Dim(1)
 	for i := range g.ranks {
 		if r := &g.ranks[i]; round < r.count() {
 			lo, hi := r.rows(round)
@@ -256,15 +193,12 @@ func (g *outputGradient) bytesRead(round int) (sum int) {
 // addOnce adds the rows of all ranks if no rank has more than a round. Partial sums are as small as
 // a block.
 func (g *outputGradient) addOnce(p phase) {
-	w := &g.o.weight
-	to, adds := w.nextGrad(p)
-	if g.o.piece != nil && !adds {
-		tensor.Zero(p.ex, to) // outside of the piece
-	}
+	piece := g.o.piece
+	to, adds := g.o.weight.nextRows(p, piece)
 	g.o.ownBlocks(func(block, own [2]int) {
 		mark := p.ex.Mark()
 		defer p.ex.Release(mark)
-		sum := newGradientTree(p.ex, to.Slice(own[0]-w.rows[0], own[1]-w.rows[0]), adds, len(g.ranks), p.cp == nil)
+		sum := newGradientTree(p.ex, to.Slice(own[0]-piece[0], own[1]-piece[0]), adds, len(g.ranks), p.cp == nil)
 		for i := range g.ranks {
 			to, adds := sum.next()
 			if r := &g.ranks[i]; r.sequences > 0 {
@@ -279,21 +213,11 @@ func (g *outputGradient) addOnce(p phase) {
 
 // of returns a peer's operands of at most held rows. It returns false if the lengths do not fit.
 func (g *outputGradient) of(list [][]byte, held int) (r rowGradients, ok bool) {
-	vocab, dtype := g.o.weight.W.Dim(0), g.kept.x.DType()
-	x, ok := g.hiddenOf(list[1], held)
-	if !ok || len(list[0]) != held*vocab*dtype.Size() {
+	vocab, dim, dtype := g.o.weight.W.Dim(0), g.o.weight.W.Dim(1), g.kept.x.DType()
+	if len(list[0]) != held*vocab*dtype.Size() || len(list[1]) != held*dim*dtype.Size() {
 		return r, false
 	}
-	return rowGradients{dlogits: blocked{tensor.FromBytes(list[0], dtype, held*vocab), held}, x: x}, true
-}
-
-// hiddenOf returns a peer's hidden states: see of.
-func (g *outputGradient) hiddenOf(b []byte, held int) (x tensor.Tensor, ok bool) {
-	dim, dtype := g.o.weight.W.Dim(1), g.kept.x.DType()
-	if len(b) != held*dim*dtype.Size() {
-		return x, false
-	}
-	return tensor.FromBytes(b, dtype, held, dim), true
+	return rowGradients{blocked{tensor.FromBytes(list[0], dtype, held*vocab), held}, tensor.FromBytes(list[1], dtype, held, dim)}, true
 }
 
 // add adds the rows of a round, unless the rank had fewer rounds. The parts of a sequence continue
@@ -308,10 +232,7 @@ func (r *outputPartial) add(p phase, o *output, round int) {
 			tensor.Zero(p.ex, r.into)
 		}
 	}
-	first := 0
-	if o.weight.host != nil {
-		first = o.weight.rows[0]
-	}
+	first := o.piece[0]
 	o.ownBlocks(func(block, own [2]int) {
 		r.wgrad(p.ex, o.sum, r.into.Slice(own[0]-first, own[1]-first).Mat(), block, own, round, r.adds)
 	})
@@ -335,11 +256,6 @@ func (r *outputPartial) wgrad(ex *tensor.Exec, sum mx.Sum, dw tensor.Matrix, blo
 		if lo == hi {
 			continue
 		}
-		if mark := ex.Mark(); !operands.dlogits.data.Valid() {
-			operands.wgrad(ex, sum, dw, r.again(operands, lo, hi, own), span, accumulate)
-			ex.Release(mark)
-			continue
-		}
 		d := operands.dlogits.block(block[0], block[1]).RowSlice(0, hi-lo)
 		operands.wgrad(ex, sum, dw, d.ColSlice(own[0]-block[0], own[1]-block[0]), span, accumulate)
 	}
@@ -349,12 +265,7 @@ func (r *outputPartial) wgrad(ex *tensor.Exec, sum mx.Sum, dw tensor.Matrix, blo
 // computes.
 func (o *output) ownBlocks(f func(block, own [2]int)) {
 	vocab := o.weight.W.Dim(0)
-	rows := [2]int{0, vocab}
-	if o.piece != nil {
-		rows = *o.piece
-	} else if o.weight.host != nil {
-		rows = o.weight.rows
-	}
+	rows := o.piece
 	o.sizes.blocks(vocab, func(lo, hi int) {
 		if from, to := max(lo, rows[0]), min(hi, rows[1]); from < to {
 			f([2]int{lo, hi}, [2]int{from, to})

@@ -2,7 +2,10 @@ package moe
 
 // Sizes of the output's blocks and chunks. None of them depends on the number of ranks.
 
-import "spmoe/tensor"
+import (
+	"spmoe/tensor"
+	"spmoe/tensor/format"
+)
 
 // outputSizes bounds the blocks, the chunks and the memory of the output. Chunks have at least
 // leastChunk rows all the same.
@@ -109,4 +112,52 @@ func (s outputSizes) rounds(vocab, whole, sequences int, shared bool) outputRoun
 	}
 	r.held = min(r.group, max(sequences, 1)) * whole
 	return r
+}
+
+// outputRounds divides the rows of a rank in a pass into rounds, each a group of 2^i sequences or a
+// part of one. The gradients of a round's logits are held at once.
+type outputRounds struct {
+	sequences int
+	whole     int // rows per sequence
+	group     int // sequences per round; 1 if a round is a part of a sequence
+	held      int // rows per round, at most
+
+	// the rows of a round are divided among ranks ranks, of this number; 0: they are not
+	ranks, rank int
+}
+
+// sharers returns the number of ranks that divide rows.
+func (r outputRounds) sharers() int { return max(r.ranks, 1) }
+
+// room returns the most rows of a round that a rank has.
+func (r outputRounds) room() int {
+	if r.ranks == 0 {
+		return r.held
+	}
+	const whole = format.MXBlock // so that sums go on where they would be with one rank
+	return (r.held + r.ranks*whole - 1) / (r.ranks * whole) * whole
+}
+
+// part returns the rows [lo, hi) of a round that a rank has.
+func (r outputRounds) part(round, rank int) (lo, hi int) {
+	if lo, hi = r.rows(round); r.ranks == 0 {
+		return lo, hi
+	}
+	return min(lo+rank*r.room(), hi), min(lo+(rank+1)*r.room(), hi)
+}
+
+// parts returns the number of rounds of a group.
+func (r outputRounds) parts() int { return (r.whole + r.held - 1) / r.held }
+
+// groups returns the number of contributions to the weight's gradient.
+func (r outputRounds) groups() int { return (r.sequences + r.group - 1) / r.group }
+
+func (r outputRounds) count() int { return r.groups() * r.parts() }
+
+// rows returns the rows [lo, hi) of a round.
+func (r outputRounds) rows(round int) (lo, hi int) {
+	first := round / r.parts() * r.group
+	end := min(first+r.group, r.sequences) * r.whole
+	lo = first*r.whole + round%r.parts()*r.held
+	return lo, min(lo+r.held, end)
 }

@@ -75,7 +75,7 @@ func TestBlocksDoNotMatter(t *testing.T) {
 	want := trainedBy(t, cfg, "fp32", "onesided", b, 1, 1)
 	for _, rows := range []int{1000, 82, 16} {
 		got := trainedWith(t, cfg, smallSizes(rows), "fp32", "onesided", b, 1, 1, 1, 1)
-		if math.Abs(got.loss.Sum/want.loss.Sum-1) > 1e-6 || math.Abs(got.loss.MTP/want.loss.MTP-1) > 1e-6 {
+		if math.Abs(got.loss.Sum/want.loss.Sum-1) > 1e-6 || math.Abs(got.loss.Ahead/want.loss.Ahead-1) > 1e-6 {
 			t.Errorf("%d rows: losses %+v, want %+v", rows, got.loss, want.loss)
 		}
 		for name, g := range want.grads {
@@ -190,7 +190,7 @@ func newHeadCase(dtype tensor.DType, sizes outputSizes, sequences, seq, dim, voc
 		return to
 	}
 	h.o = output{weight: weight{W: fill(1, vocab, 0.3), Grad: tensor.New(tensor.FP32, vocab, dim), rows: [2]int{0, vocab}}, sizes: sizes}
-	h.o.weight.passes = newPassTree(h.o.weight.Grad)
+	h.o.weight.passes = newSumTree(h.o.weight.Grad)
 	h.x = fill(2, sequences*seq, 1)
 	for i := range sequences * seq {
 		h.targets = append(h.targets, int32(i*67%(vocab+1))-1)
@@ -200,8 +200,8 @@ func newHeadCase(dtype tensor.DType, sizes outputSizes, sequences, seq, dim, voc
 
 // run trains one pass.
 func (h *headCase) run(scale float32) (loss float64, dx, dw []float32) {
-	pass := &Pass{train: true, batch: Batch{Seq: h.seq}, sequences: make([]sequenceLoss, len(h.targets)/h.seq)}
-	p := phase{Pass: pass, ex: h.ex, scratch: &h.ex.Arena}
+	pass := &passState{train: true, batch: Batch{Seq: h.seq}, sequences: make([]sequenceLoss, len(h.targets)/h.seq)}
+	p := phase{passState: pass, ex: h.ex, scratch: &h.ex.Arena}
 	all := []prediction{{targets: h.targets, scale: scale, x: h.x, dx: tensor.New(h.x.DType(), h.x.Dims()...)}}
 	h.o.train(p, all)
 	for i := range pass.sequences {
@@ -263,7 +263,7 @@ func TestLinearBySum(t *testing.T) {
 	ex := tensor.NewExec()
 	h := newHeadCase(tensor.BF16, defaultOutputSizes(), 2, seq, k, n)
 	x, dy, dw, want := h.x, tensor.New(tensor.BF16, rows, n), tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, n, k)
-	l := linear{weight: weight{W: h.o.weight.W, Grad: dw, passes: newPassTree(dw), rows: [2]int{0, n}}, sum: mx.SumH100}
+	l := linear{weight: weight{W: h.o.weight.W, Grad: dw, passes: newSumTree(dw), rows: [2]int{0, n}}, sum: mx.SumH100}
 	a := activation{Tensor: x}
 	l.multiply(ex, dy.Mat(), &a)
 	y, dx, wantDX := tensor.New(tensor.BF16, rows, n), tensor.New(tensor.BF16, rows, k), tensor.New(tensor.BF16, rows, k)
@@ -271,7 +271,7 @@ func TestLinearBySum(t *testing.T) {
 	g := activation{Tensor: dy}
 	l.backwardInput(ex, dx.Mat(), &g)
 	mx.SumH100.Multiply(ex, wantDX.Mat(), dy.Mat(), l.W.Mat())
-	l.wgrad(phase{Pass: &Pass{}, ex: ex}, &g, &a, seq)
+	l.wgrad(phase{passState: &passState{}, ex: ex}, &g, &a, seq)
 	mx.SumH100.MultiplyWgrad(ex, want.Mat(), dy.Mat(), x.Mat(), seq, false)
 	for name, both := range map[string][2]tensor.Tensor{"forward": {dy, y}, "dgrad": {dx, wantDX}, "wgrad": {dw, want}} {
 		if !slices.Equal(both[0].Bytes(), both[1].Bytes()) {

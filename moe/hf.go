@@ -1,34 +1,26 @@
 package moe
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-
-	"spmoe/internal/strictjson"
 )
 
-// hfFamily is a family of models of the library transformers.
-type hfFamily interface {
-	// config returns the configuration of this package, or why there is none.
-	config() (Config, error)
-	common() *hfCommon
-}
+// Families of models of the library transformers, by model_type.
+const (
+	hfDeepSeek2 = "deepseek_v2"
+	hfDeepSeek3 = "deepseek_v3"
+	hfQwen3     = "qwen3_moe" // without selection biases
+	hfGLM4      = "glm4_moe"
+)
 
-// hfFamilies returns the families by model_type.
-func hfFamilies() map[string]hfFamily {
-	return map[string]hfFamily{"deepseek_v3": &hfDeepSeek{}, "deepseek_v2": &hfDeepSeek{}, "qwen3_moe": &hfQwen3{}, "glm4_moe": &hfGLM4{}}
-}
-
-// hfCommon is what all families have under the names of Hugging Face's config.json.
-type hfCommon struct {
+// hfConfig has the keys of Hugging Face's config.json. The tag hf names the families that have a
+// key; without it, all have.
+type hfConfig struct {
 	Architectures []string `json:"architectures"`
 	ModelType     string   `json:"model_type"`
-	DType         string   `json:"torch_dtype,omitempty"`
+	DType         string   `json:"torch_dtype"`
 	HiddenAct     string   `json:"hidden_act"`
 
 	Vocab      int  `json:"vocab_size"`
@@ -37,6 +29,7 @@ type hfCommon struct {
 	DenseInter int  `json:"intermediate_size"`
 	Heads      int  `json:"num_attention_heads"`
 	KVHeads    *int `json:"num_key_value_heads"`
+	HeadDim    *int `json:"head_dim"` // in DeepSeek's, the library writes qk_rope_head_dim
 
 	TopK        int  `json:"num_experts_per_tok"`
 	ExpertInter int  `json:"moe_intermediate_size"`
@@ -44,99 +37,44 @@ type hfCommon struct {
 
 	NormEps        decimal         `json:"rms_norm_eps"`
 	MaxPositions   int             `json:"max_position_embeddings"`
-	RopeTheta      *decimal        `json:"rope_theta,omitempty"`
+	RopeTheta      *decimal        `json:"rope_theta"`
 	RopeScaling    *ropeParameters `json:"rope_scaling"`
-	RopeParameters *ropeParameters `json:"rope_parameters,omitempty"`
-	Partial        *decimal        `json:"partial_rotary_factor,omitempty"`
+	RopeParameters *ropeParameters `json:"rope_parameters"`
+	Partial        *decimal        `json:"partial_rotary_factor"`
 	TieEmbeddings  bool            `json:"tie_word_embeddings"`
 	AttentionBias  bool            `json:"attention_bias"`
+
+	DenseLayers   int     `json:"first_k_dense_replace" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+	Experts       int     `json:"n_routed_experts" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+	SharedExperts *int    `json:"n_shared_experts" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+	Groups        *int    `json:"n_group" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+	TopKGroups    *int    `json:"topk_group" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+	ScoreFunc     string  `json:"scoring_func" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+	RouteScale    decimal `json:"routed_scaling_factor" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+	MTPLayers     int     `json:"num_nextn_predict_layers" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+
+	MoEFreq        *int    `json:"moe_layer_freq" hf:"deepseek_v2 deepseek_v3"`
+	QRank          *int    `json:"q_lora_rank" hf:"deepseek_v2 deepseek_v3"`
+	KVRank         int     `json:"kv_lora_rank" hf:"deepseek_v2 deepseek_v3"`
+	NopeDim        int     `json:"qk_nope_head_dim" hf:"deepseek_v2 deepseek_v3"`
+	RopeDim        int     `json:"qk_rope_head_dim" hf:"deepseek_v2 deepseek_v3"`
+	ValueDim       int     `json:"v_head_dim" hf:"deepseek_v2 deepseek_v3"`
+	TopKMethod     string  `json:"topk_method" hf:"deepseek_v2 deepseek_v3"`
+	BalanceAlpha   decimal `json:"aux_loss_alpha" hf:"deepseek_v2 deepseek_v3"` // DeepSeek's own code has it, the library has not
+	BySequence     *bool   `json:"seq_aux" hf:"deepseek_v2 deepseek_v3"`
+	RopeInterleave *bool   `json:"rope_interleave" hf:"deepseek_v2 deepseek_v3"`
+
+	QKNorm bool `json:"use_qk_norm" hf:"glm4_moe"`
+
+	// Newer versions of the library write num_local_experts, older ones num_experts.
+	LocalExperts  *int  `json:"num_local_experts" hf:"qwen3_moe"`
+	SparseStep    *int  `json:"decoder_sparse_step" hf:"qwen3_moe"`
+	DenseNumbers  []int `json:"mlp_only_layers" hf:"qwen3_moe"`
+	SlidingWindow bool  `json:"use_sliding_window" hf:"qwen3_moe"`
 }
 
-func (h *hfCommon) common() *hfCommon { return h }
-
-// ParseHF reads a Hugging Face config.json of a model of one of the families, as newer or older
-// versions of the library write it. Settings that the format lacks (bias speed, loss weights) get
-// this package's defaults. The notes say what was assumed or ignored.
-func ParseHF(data []byte) (c Config, notes []string, err error) {
-	if c, notes, err = parseHF(data); err != nil {
-		return Config{}, nil, fmt.Errorf("config.json: %w", err)
-	}
-	return c, notes, c.Validate()
-}
-
-func parseHF(data []byte) (c Config, notes []string, err error) {
-	keys, kind := hfKeys{}, ""
-	if err := strictjson.Unmarshal(data, &keys); err != nil {
-		return c, nil, err
-	}
-	families := hfFamilies()
-	_ = json.Unmarshal(keys["model_type"], &kind) // what is no text is no family
-	h, ok := families[kind]
-	if !ok {
-		return c, nil, fmt.Errorf("model_type is %.100q: only %s are supported", kind, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
-	}
-	if notes, err = decodeHF(h, kind, keys); err != nil {
-		return c, nil, err
-	}
-	if err := h.common().supported(); err != nil {
-		return c, nil, err
-	}
-	c, err = h.config()
-	return c, notes, err
-}
-
-// HFModelType returns the model_type of the family that MarshalHF writes.
-func (c Config) HFModelType() string {
-	switch {
-	case c.KVHeads == 0:
-		return "deepseek_v3"
-	case c.isQwen3():
-		return "qwen3_moe"
-	}
-	return "glm4_moe"
-}
-
-// MarshalHF writes the configuration as a Hugging Face config.json of a DeepSeek-V3 model. With
-// grouped-query attention, it is that of a Qwen3-MoE model if the family has all that the model
-// has, and of a GLM-4.5 model otherwise.
-func (c Config) MarshalHF() ([]byte, error) {
-	var h hfFamily
-	switch t := c.HFModelType(); t {
-	case "deepseek_v3":
-		h = c.hfDeepSeek()
-	case "qwen3_moe":
-		h = c.hfQwen3()
-	default:
-		if c.OutputBias {
-			return nil, fmt.Errorf("model.output_bias: of the library's families, only Qwen3-MoE has it, which lacks other parts of this model: train without it to convert")
-		}
-		h = c.hfGLM4()
-	}
-	return json.MarshalIndent(h, "", "  ")
-}
-
-// hfCommon returns what all families write.
-func (c Config) hfCommon(architecture string) hfCommon {
-	theta := decimal(c.RopeTheta)
-	h := hfCommon{
-		Architectures: []string{architecture}, ModelType: c.HFModelType(), HiddenAct: "silu",
-		Vocab: c.Vocab, Dim: c.Dim, Layers: c.Layers, DenseInter: c.DenseInter, Heads: c.Heads,
-		TopK: c.TopK, ExpertInter: c.ExpertInter, NormTopK: c.NormTopK,
-		NormEps: decimal(c.NormEps), MaxPositions: c.MaxPositions, RopeTheta: &theta,
-	}
-	kv := c.keyHeads()
-	h.KVHeads = &kv
-	if y := c.YaRN; y.Enabled() {
-		h.RopeScaling = &ropeParameters{
-			Type: "yarn", OldType: "yarn", Factor: decimal(y.Factor), OriginalPositions: &y.OriginalPositions,
-			BetaFast: (*decimal)(&y.BetaFast), BetaSlow: (*decimal)(&y.BetaSlow), MScale: (*decimal)(&y.MScale), MScaleAllDim: (*decimal)(&y.MScaleAllDim),
-		}
-	}
-	return h
-}
-
-// apply sets what all families have.
-func (h *hfCommon) apply(c *Config) {
+// apply sets what all families have, and what all except Qwen3-MoE have.
+func (h *hfConfig) apply(c *Config) {
 	c.Vocab, c.Dim, c.Layers, c.DenseInter, c.Heads = h.Vocab, h.Dim, h.Layers, h.DenseInter, h.Heads
 	c.TopK, c.ExpertInter, c.NormTopK = h.TopK, h.ExpertInter, h.NormTopK
 	c.NormEps, c.MaxPositions = float64(h.NormEps), h.MaxPositions
@@ -145,9 +83,98 @@ func (h *hfCommon) apply(c *Config) {
 	if r.kind() == "yarn" {
 		c.YaRN = r.yarn(c.MaxPositions)
 	}
+	if h.ModelType == hfQwen3 {
+		return
+	}
+	c.DenseLayers, c.Experts, c.SharedExperts, c.MTPLayers = h.DenseLayers, h.Experts, or(h.SharedExperts, 0), h.MTPLayers
+	c.Groups, c.TopKGroups, c.RouteScale = or(h.Groups, 1), or(h.TopKGroups, 1), float64(h.RouteScale)
+	c.ScoreFunc = cmp.Or(h.ScoreFunc, Sigmoid)
 }
 
-func (h *hfCommon) supported() error {
+func (h *hfConfig) applyDeepSeek(c *Config) error {
+	share, groups, v2 := h.partial(1), or(h.Groups, 1), h.ModelType == hfDeepSeek2
+	switch {
+	case h.AttentionBias:
+		return fmt.Errorf("attention_bias is true: only latent attention without biases is supported")
+	case or(h.MoEFreq, 1) != 1:
+		return fmt.Errorf("moe_layer_freq is %d: only 1 is supported", *h.MoEFreq)
+	case !or(h.RopeInterleave, true):
+		return fmt.Errorf("rope_interleave is false: only interleaved rotary pairs are supported")
+	case share != 1:
+		return fmt.Errorf("partial_rotary_factor is %g: latent attention rotates all of qk_rope_head_dim", share)
+	case or(h.KVHeads, h.Heads) != h.Heads:
+		return fmt.Errorf("num_key_value_heads is %d with %d attention heads: only equal numbers are supported", *h.KVHeads, h.Heads)
+	case or(h.HeadDim, h.RopeDim) != h.RopeDim:
+		return fmt.Errorf("head_dim is %d with a qk_rope_head_dim of %d: latent attention has no head_dim of its own, remove it", *h.HeadDim, h.RopeDim)
+	case h.BalanceAlpha != 0 && !or(h.BySequence, true):
+		return fmt.Errorf("aux_loss_alpha is %g with seq_aux false: only the balance loss of each sequence is supported, set aux_loss_alpha to 0 to train without", h.BalanceAlpha)
+	// Routers that the library and DeepSeek's own code compute differently are refused, too.
+	case !slices.Contains([]string{"", "greedy", "group_limited_greedy", "noaux_tc"}, h.TopKMethod):
+		return fmt.Errorf("topk_method is %.100q: only noaux_tc and greedy are supported", h.TopKMethod)
+	case strings.Contains(h.TopKMethod, "greedy") && groups > 1 && !(v2 && h.TopKMethod == "greedy"):
+		return fmt.Errorf("topk_method is %s with %d groups: only noaux_tc (groups ranked by their two best experts) is supported", h.TopKMethod, groups)
+	case v2 && (h.TopKMethod == "noaux_tc" || h.NormTopK || cmp.Or(h.ScoreFunc, Softmax) != Softmax):
+		return fmt.Errorf("topk_method is %s, norm_topk_prob is %t and scoring_func is %.100q: a deepseek_v2 model is supported with greedy, false and softmax only",
+			h.TopKMethod, h.NormTopK, cmp.Or(h.ScoreFunc, Softmax))
+	}
+	c.QRank, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = or(h.QRank, 0), h.KVRank, h.NopeDim, h.RopeDim, h.ValueDim
+	if h.TopKMethod == "greedy" {
+		c.Groups, c.TopKGroups = 1, 1 // selects among all experts, regardless of n_group
+	}
+	if c.BalanceAlpha = float64(h.BalanceAlpha); v2 {
+		c.ScoreFunc = Softmax
+	}
+	return nil
+}
+
+func (h *hfConfig) applyQwen3(c *Config) error {
+	switch share := h.partial(1); {
+	case h.SlidingWindow:
+		return fmt.Errorf("use_sliding_window is true: only attention over all tokens is supported")
+	case share != 1:
+		return fmt.Errorf("partial_rotary_factor is %g: a Qwen3-MoE model rotates whole heads", share)
+	}
+	c.Experts = or(h.LocalExperts, 0)
+	c.QKNorm, c.QKVBias, c.OutputBias = true, h.AttentionBias, h.AttentionBias
+	c.ScoreFunc, c.BiasSpeed = Softmax, 0
+	step := or(h.SparseStep, 1)
+	if step < 1 {
+		return fmt.Errorf("decoder_sparse_step is %d: give 1 or more", step)
+	}
+	dense := func(i int) bool { return slices.Contains(h.DenseNumbers, i) || (i+1)%step != 0 }
+	layers := min(h.Layers, 1<<10) // Validate refuses more
+	for c.DenseLayers < layers && dense(c.DenseLayers) {
+		c.DenseLayers++
+	}
+	for i := c.DenseLayers; i < layers; i++ {
+		if dense(i) {
+			return fmt.Errorf("layer %d is dense and layer %d is not (mlp_only_layers, decoder_sparse_step %d): only dense layers before all others are supported", i, c.DenseLayers, step)
+		}
+	}
+	return h.applyHeads(c, 1)
+}
+
+// applyHeads sets the sizes of grouped-query attention. A share of each head is rotated.
+func (h *hfConfig) applyHeads(c *Config, share float64) error {
+	kv, width := or(h.KVHeads, h.Heads), or(h.HeadDim, h.Dim/max(h.Heads, 1))
+	rotated := float64(width) * share
+	switch {
+	case kv < 1:
+		return fmt.Errorf("num_key_value_heads is %d: give 1 or more", kv)
+	case !(share > 0 && share <= 1) || !(rotated >= 1):
+		return fmt.Errorf("partial_rotary_factor is %g of a head_dim of %d: give up to 1, and at least two elements", share, width)
+	}
+	c.KVHeads, c.RopeDim = kv, int(rotated) // the library truncates it, too
+	c.NopeDim, c.ValueDim = width-c.RopeDim, width
+	return nil
+}
+
+// partial returns the share of a head that is rotated.
+func (h *hfConfig) partial(fallback decimal) decimal {
+	return or(h.ropeParameters().Partial, or(h.Partial, fallback))
+}
+
+func (h *hfConfig) supported() error {
 	switch {
 	case h.HiddenAct != "silu":
 		return fmt.Errorf("hidden_act is %.100q: only silu is supported", h.HiddenAct)
@@ -160,77 +187,12 @@ func (h *hfCommon) supported() error {
 	return h.ropeParameters().supported()
 }
 
-// decimal is a number that is written with a decimal point, because transformers refuses an integer
-// where it expects a float.
-type decimal float64
-
-// MarshalJSON implements [json.Marshaler].
-func (d decimal) MarshalJSON() ([]byte, error) {
-	text, err := json.Marshal(float64(d))
-	if err == nil && !bytes.ContainsAny(text, ".e") {
-		text = append(text, ".0"...)
-	}
-	return text, err
-}
-
-// ropeParameters is rope_scaling in older files and rope_parameters in newer ones.
-type ropeParameters struct {
-	Type              string   `json:"rope_type,omitempty"`
-	OldType           string   `json:"type,omitempty"`
-	Theta             *decimal `json:"rope_theta,omitempty"`
-	Partial           *decimal `json:"partial_rotary_factor,omitempty"`
-	Factor            decimal  `json:"factor,omitempty"`
-	OriginalPositions *int     `json:"original_max_position_embeddings,omitempty"`
-	BetaFast          *decimal `json:"beta_fast,omitempty"`
-	BetaSlow          *decimal `json:"beta_slow,omitempty"`
-	MScale            *decimal `json:"mscale,omitempty"`
-	MScaleAllDim      *decimal `json:"mscale_all_dim,omitempty"`
-	AttentionFactor   *decimal `json:"attention_factor,omitempty"`
-	Truncate          *bool    `json:"truncate,omitempty"`
-}
-
-func (r *ropeParameters) empty() bool { return r == nil || *r == ropeParameters{} }
-
-func (r *ropeParameters) supported() error {
-	switch kind := r.kind(); {
-	case kind != "yarn" && kind != "default":
-		return fmt.Errorf("rope type is %.100q: only default and yarn are supported", kind)
-	case kind == "default" && r.Factor != 0 && r.Factor != 1:
-		return fmt.Errorf("rope_scaling has a factor, %g, and its type is default: give the type yarn, or no factor", r.Factor)
-	case kind == "yarn" && r.Factor == 0:
-		return fmt.Errorf("the rope type is yarn but factor is missing: give the context extension factor")
-	case kind == "yarn" && r.AttentionFactor != nil:
-		return fmt.Errorf("yarn's attention_factor is %g: only mscale and mscale_all_dim are supported", *r.AttentionFactor)
-	case kind == "yarn" && !or(r.Truncate, true):
-		return fmt.Errorf("yarn's truncate is false: only whole-numbered blend ranges are supported")
-	}
-	return nil
-}
-
 // ropeParameters returns the settings that count, as the library chooses them. It is not nil.
-func (h *hfCommon) ropeParameters() *ropeParameters {
+func (h *hfConfig) ropeParameters() *ropeParameters {
 	for _, r := range []*ropeParameters{h.RopeScaling, h.RopeParameters} {
 		if !r.empty() {
 			return r
 		}
 	}
 	return &ropeParameters{}
-}
-
-func (r *ropeParameters) kind() string { return cmp.Or(r.Type, r.OldType, "default") }
-
-// yarn returns the extension of a model for a number of positions.
-func (r *ropeParameters) yarn(positions int) YaRN {
-	return YaRN{
-		Factor: float64(r.Factor), OriginalPositions: or(r.OriginalPositions, positions),
-		BetaFast: float64(or(r.BetaFast, 32)), BetaSlow: float64(or(r.BetaSlow, 1)),
-		MScale: float64(or(r.MScale, 0)), MScaleAllDim: float64(or(r.MScaleAllDim, 0)),
-	}
-}
-
-func or[T any](p *T, fallback T) T {
-	if p == nil {
-		return fallback
-	}
-	return *p
 }

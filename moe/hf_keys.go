@@ -30,9 +30,8 @@ var hfTable []byte
 // hfKeys are the keys of a JSON object.
 type hfKeys map[string]json.RawMessage
 
-// decodeHF fills h, which is of the family kind, from the keys of a config.json. The notes say what
-// was assumed or ignored.
-func decodeHF(h hfFamily, kind string, keys hfKeys) (notes []string, err error) {
+// decode fills h from the keys of a config.json. The notes say what was assumed or ignored.
+func (h *hfConfig) decode(keys hfKeys) (notes []string, err error) {
 	var table struct {
 		Library     string
 		Harmless    []string
@@ -46,7 +45,13 @@ func decodeHF(h hfFamily, kind string, keys hfKeys) (notes []string, err error) 
 	if err := json.Unmarshal(hfTable, &table); err != nil {
 		return nil, err
 	}
-	family, fields := table.Families[kind], hfFields(reflect.TypeOf(h).Elem())
+	kind := ""
+	_ = json.Unmarshal(keys["model_type"], &kind) // what is no text is no family
+	family, ok := table.Families[kind]
+	if !ok {
+		return nil, fmt.Errorf("model_type is %.100q: only %s are supported", kind, strings.Join(slices.Sorted(maps.Keys(table.Families)), ", "))
+	}
+	fields := hfFields(reflect.TypeFor[hfConfig](), kind)
 	used, rest, harmless := hfKeys{}, hfKeys{}, append(table.Harmless, family.Harmless...)
 	for given, value := range keys {
 		key := cmp.Or(family.Aliases[given], given)
@@ -65,7 +70,7 @@ func decodeHF(h hfFamily, kind string, keys hfKeys) (notes []string, err error) 
 	}
 	rotary := hfKeys{} // some keys may stand there; what is no object is an error below
 	_ = errors.Join(json.Unmarshal(used["rope_scaling"], &rotary), json.Unmarshal(used["rope_parameters"], &rotary))
-	unknown := append(unknownKeys(fields, rest), unknownKeys(hfFields(reflect.TypeFor[ropeParameters]()), rotary)...)
+	unknown := append(unknownKeys(fields, rest), unknownKeys(hfFields(reflect.TypeFor[ropeParameters](), kind), rotary)...)
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("%s: this program cannot compute that, or does not know what it changes: remove what changes no result (%d in all)",
 			strings.Join(unknown[:min(len(unknown), 3)], ", "), len(unknown))
@@ -103,11 +108,12 @@ func unknownKeys(fields map[string]reflect.Type, keys hfKeys) (all []string) {
 	return all
 }
 
-// hfFields returns the types of the fields of a struct by their keys.
-func hfFields(t reflect.Type) map[string]reflect.Type {
+// hfFields returns the types of the fields of a struct by their keys, of those that a family has.
+func hfFields(t reflect.Type, family string) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {
-		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" {
+		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if of, some := f.Tag.Lookup("hf"); !some || slices.Contains(strings.Fields(of), family) {
 			fields[key] = f.Type
 		}
 	}

@@ -8,7 +8,7 @@ package moe
 //
 // The gradient of a weight is a balanced binary tree over the ranks, as in collective.AllReduce, of
 // the trees over the sequences of each rank: see tensor.Wgrad. The sums of several passes are added
-// pass by pass, and so are those of groups that each rank or each host holds: see passSums. The
+// pass by pass, and so are those of groups that each rank or each host holds: see sliceSum. The
 // gradient of an expert is one product over the rows of all its replicas, in the order that they
 // have on a single rank.
 
@@ -20,17 +20,16 @@ import (
 
 	"spmoe/collective"
 	"spmoe/tensor"
-	"spmoe/tensor/profile"
 )
 
-// host is a rank's end of what its host shares. A nil host shares nothing.
+// host is a rank's end of what its host shares, or of experts whose replicas are on several hosts.
+// A nil host shares nothing.
 type host struct {
-	comm    *collective.Comm
-	offset  int        // the rank that computes the first rows of the next weight
-	lists   [][][]byte // of the ranks, while a window is open
+	*peers
+	offset  int // the rank that computes the first rows of the next weight
 	mine    [][]byte
 	waiting []wgrad
-	remote  *remoteRows // nil: all ranks are on this host
+	order   []int // of the ranks' shares, if they are on several hosts: see [Group.Slices]
 }
 
 // wgrad is the gradient of a layer's weight, whose operands are complete and do not change until it
@@ -38,7 +37,24 @@ type host struct {
 type wgrad struct {
 	layer *linear
 	dy, x *activation
-	rows  []wgradRows // of an expert, instead of dy and x: those of each pass
+	// of experts, instead of dy and x: those of each pass, and what multiplies some groups of parts
+	rows     []wgradRows
+	multiply func(p phase, parts []wgradRows, lo, hi int)
+}
+
+// wgradRows are the operands of a layer's weight gradient: dy [rows, N] and x [rows, K] of the
+// groups that end at ends.
+type wgradRows struct {
+	dy, x tensor.Tensor
+	ends  []int32
+}
+
+// group returns the rows of group g.
+func (r *wgradRows) group(g int) (lo, hi int) {
+	if g > 0 {
+		lo = int(r.ends[g-1])
+	}
+	return lo, int(r.ends[g])
 }
 
 // newHost returns nil if each rank must have a copy of its own, because it is the only one of c on
@@ -51,7 +67,7 @@ func newHost(c, local *collective.Comm) *host {
 	if c == nil || c.Size() == 1 {
 		return nil
 	}
-	return &host{comm: c}
+	return &host{peers: newPeers(c, c)}
 }
 
 // first reports whether this rank allocates the memory of the host.
@@ -151,8 +167,8 @@ func (h *host) divide(n, unit int) [][2]int {
 	all := make([][2]int, ranks)
 	for part := range parts {
 		rank := (part + h.offset) % ranks
-		if h.remote != nil { // parts follow each other in this order
-			rank = h.remote.order[(part*ranks+h.offset)/len(parts)]
+		if h.order != nil { // parts follow each other in this order
+			rank = h.order[(part*ranks+h.offset)/len(parts)]
 		}
 		all[rank] = parts[part]
 	}
@@ -173,255 +189,10 @@ func divideRows(n, most, unit int) (parts [][2]int) {
 }
 
 // divideRows sets which rows of the gradient this rank computes.
-func (w *weight) divideRows() {
+func (h *host) divideRows(w *weight) {
 	n := w.Grad.Mat().Rows
-	if w.host == nil {
-		w.rows = [2]int{0, n}
-		return
-	}
-	w.shares = w.host.divide(n, w.unit)
-	w.rows = w.shares[w.host.comm.Rank()]
-}
-
-// add leaves the gradient of a layer's weight to the next call of compute.
-func (h *host) add(l *linear, s *linearState) {
-	h.waiting = append(h.waiting, wgrad{layer: l, dy: &s.dy, x: s.x})
-}
-
-// computeShared computes the gradients that wait, of all groups that ranks share. It is collective.
-func (m *Model) computeShared(p phase) error {
-	for _, g := range m.Groups {
-		if err := g.together.compute(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compute computes the gradients that wait: the sum over the tokens of all ranks. It is collective.
-func (h *host) compute(p phase) error {
-	if h == nil || len(h.waiting) == 0 {
-		return nil
-	}
-	all := h.waiting
-	defer func() {
-		clear(all)
-		h.waiting = all[:0]
-	}()
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	mine := h.mine[:0]
-	for _, w := range all {
-		mine = w.buffers(p.ex, mine)
-	}
-	h.mine = mine
-	open := h.open
-	if h.remote != nil {
-		open = h.openRows
-	}
-	peers, err := open(p, mine)
-	if err != nil {
-		return err
-	}
-	at, chain := 0, h.beginChain(p) // at the buffers of a weight
-	for _, w := range all {
-		n := w.buffersLen()
-		if err = w.compute(p, peers.lists, at, n, chain); err != nil {
-			break
-		}
-		peers.bytes += w.bytesRead(p.ex, peers.lists, at, n)
-		at += n
-	}
-	return peers.close(p, chain.end(p, err))
-}
-
-// openBuffers is a window, and the buffers of each rank.
-type openBuffers struct {
-	window collective.Buffers
-	remote *remote // messages are on their way to other hosts; nil: none are
-	alone  bool    // there is no window
-	lists  [][][]byte
-	bytes  int // that this rank has read from them
-}
-
-// open opens buffers of this rank to the others. All ranks open the same number of them.
-func (h *host) open(p phase, mine [][]byte) (o openBuffers, err error) {
-	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
-	o.lists = h.lists[:0]
-	if o.window, err = h.comm.OpenBuffers(mine); err != nil {
-		return o, fmt.Errorf("gradients of weights: %w", err)
-	}
-	for r := range h.comm.Size() {
-		list, failed := o.window.Of(r)
-		if failed == nil && len(list) != len(mine) {
-			failed = fmt.Errorf("rank %d has opened %d buffers, not %d", r, len(list), len(mine))
-		}
-		if err == nil {
-			err = failed
-		}
-		o.lists = append(o.lists, list)
-	}
-	h.lists = o.lists
-	if err != nil {
-		return o, o.close(p, err)
-	}
-	return o, nil
-}
-
-// close returns when all ranks have computed their rows. err is what this rank has failed with.
-func (o *openBuffers) close(p phase, err error) error {
-	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
-	if o.remote != nil {
-		if sent := o.remote.sent.Wait(); err == nil {
-			err = sent
-		}
-	}
-	if !o.alone {
-		if closed := o.window.Close(o.bytes); err == nil {
-			err = closed
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("gradients of weights: %w", err)
-	}
-	return nil
-}
-
-// buffersLen returns the number of buffers.
-func (w wgrad) buffersLen() int {
-	if w.rows != nil {
-		return len(w.rows) * rowBuffers
-	}
-	if w.layer.mx.quantizesWgrad() {
-		return 6
-	}
-	return 2
-}
-
-// buffers appends the memory that the peers read.
-func (w wgrad) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
-	for _, r := range w.rows {
-		to = r.buffers(ex, to)
-	}
-	if w.rows != nil {
-		return to
-	}
-	for _, a := range [...]*activation{w.dy, w.x} {
-		if !w.layer.mx.quantizesWgrad() {
-			to = append(to, a.Bytes())
-			continue
-		}
-		to = append(to, a.cols.Codes.Bytes(), a.cols.Scales.Bytes(), nil)
-		if a.cols.Amax.Valid() {
-			to[len(to)-1] = a.cols.Amax.Bytes()
-		}
-	}
-	return to
-}
-
-// compute computes this rank's rows from the operands of all ranks: n buffers each, from number at
-// on.
-func (w wgrad) compute(p phase, lists [][][]byte, at, n int, chain *sumChain) error {
-	l := w.layer
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	switch {
-	case w.rows != nil:
-		return w.computeExperts(p, lists, at)
-	case chain != nil:
-		return chain.compute(p, w, lists, at, n)
-	case l.rows[0] < l.rows[1]:
-		if p.cp != nil {
-			return w.computeParts(p, lists, at, n)
-		}
-		sum := l.gradientTree(p, len(lists), true)
-		for r, list := range lists {
-			to, adds := sum.next()
-			if !w.product(p, to, adds, false, list[at:at+n], r == l.host.comm.Rank()) {
-				return fmt.Errorf("the operands of rank %d do not fit", r)
-			}
-			sum.push()
-		}
-	}
-	p.pushGrad(&w.layer.weight)
-	return nil
-}
-
-// bytesRead returns the bytes of the buffers that compute reads: the columns of dy that belong to
-// this rank's rows, and all of x.
-func (w wgrad) bytesRead(ex *tensor.Exec, lists [][][]byte, at, n int) (sum int) {
-	own := w.layer.ownRows()
-	if own == 0 {
-		return 0
-	}
-	if w.rows != nil {
-		return w.rowsRead(ex, lists, at, n)
-	}
-	for _, list := range lists {
-		for i, b := range list[at : at+n] {
-			if i < n/2 {
-				sum += len(b) * own / w.layer.W.Dim(-2)
-			} else {
-				sum += len(b)
-			}
-		}
-	}
-	return sum
-}
-
-// rowBytes returns the bytes of a row of the first buffer.
-func (w wgrad) rowBytes() int {
-	if w.layer.mx.quantizesWgrad() {
-		return w.dy.cols.Codes.Dim(1)
-	}
-	return w.dy.Dim(1) * w.dy.DType().Size()
-}
-
-// rowsOf returns memory of a peer as a matrix. It returns false if the length does not fit.
-func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok bool) {
-	if len(b) != rows*cols*dtype.Size() {
-		return m, false
-	}
-	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
-}
-
-// product computes this rank's rows of the gradient over the tokens of one rank. goesOn says that
-// they go on with the chain of sums in to. It returns false if the operands in list do not fit the
-// weight. own says that the rank is this one.
-func (w wgrad) product(p phase, to tensor.Tensor, adds, goesOn bool, list [][]byte, own bool) bool {
-	l, seq := w.layer, p.batch.Seq
-	lo, hi := l.rows[0], l.rows[1]
-	rows := len(list[0]) / w.rowBytes()
-	switch {
-	case len(list[0]) == 0:
-		if !adds {
-			tensor.Zero(p.ex, to)
-		}
-		return true
-	case len(list) == 2:
-		dy, ok := rowsOf(list[0], w.dy.DType(), rows, l.W.Dim(-2))
-		x, fits := rowsOf(list[1], w.x.DType(), rows, l.W.Dim(-1))
-		if ok = ok && fits; ok && goesOn {
-			l.sum.MultiplyOn(p.ex, to.Mat(), dy.ColSlice(lo, hi).T(), x)
-		} else if ok {
-			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
-		}
-		return ok
-	default:
-		dy, x, ok := w.dy.cols, w.x.cols, true
-		if !own {
-			var fits bool
-			dy, ok = w.dy.cols.Like(rows, list[0], list[1], list[2])
-			x, fits = w.x.cols.Like(rows, list[3], list[4], list[5])
-			ok = ok && fits
-		}
-		span := l.mx.wholeBlocks(seq, rows)
-		if goesOn {
-			span = 0
-		}
-		if ok {
-			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, span, adds || goesOn)
-		}
-		return ok
+	if w.rows = [2]int{0, n}; h != nil {
+		w.shared, w.shares = true, h.divide(n, w.unit)
+		w.rows = w.shares[h.comm.Rank()]
 	}
 }

@@ -1,9 +1,6 @@
 package moe
 
-import (
-	"hash/fnv"
-	"math"
-)
+import "math"
 
 // Init describes the initial values of a parameter.
 type Init struct {
@@ -36,17 +33,6 @@ func outputInit(layer int) Init { return truncNormal(linearStd / math.Sqrt(2*flo
 func headInit(dim int) Init {
 	std := 1 / math.Sqrt(float64(dim))
 	return Init{Kind: TruncNormal, Std: std, Cut: 3 * std}
-}
-
-// Fill writes elements [offset, offset+len(dst)) of the initial parameter. Each element is a
-// function of seed, name and its index only, so any sharding gives the same model.
-func (p *Param) Fill(dst []float32, offset int, seed uint64) {
-	h := fnv.New64a()
-	h.Write([]byte(p.Name))
-	key := mix(seed ^ mix(h.Sum64()))
-	for i := range dst {
-		dst[i] = p.Init.element(key, uint64(offset+i))
-	}
 }
 
 func (in Init) element(key, index uint64) float32 {

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/tensor"
 )
@@ -12,6 +13,60 @@ type feedForward interface {
 	backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error)
 	backwardWeight(p phase, s *feedState)
 	recompute(p phase, x tensor.Tensor, s *feedState) // recomputes the state that was in scratch memory
+}
+
+// feedKind is what a configuration says about the second half of a layer.
+type feedKind interface {
+	// linears calls add with the matrices in the order of a pass.
+	linears(add func(LinearLayer))
+	// build adds the parameters of a layer to b. prefix begins their names.
+	build(b *builder, prefix string, layer int, at rankContext) feedForward
+}
+
+// rankContext is what the Mixture-of-Experts layers of a model share on this rank: the communicator
+// of the exchange, and the exchange.
+type rankContext struct {
+	comm     *collective.Comm
+	exchange ep.Exchange
+}
+
+// denseKind is one network that all tokens visit.
+type denseKind struct{ Config }
+
+func (c denseKind) linears(add func(LinearLayer)) {
+	addGated(add, "ffn_down", matrix("ffn_gate_up", Dense, c.Dim, c.DenseInter))
+}
+
+func (c denseKind) build(b *builder, prefix string, layer int, _ rankContext) feedForward {
+	return newDenseFFN(b, Dense, c.Config, prefix, layer, c.DenseInter)
+}
+
+// expertsKind is a Mixture-of-Experts layer.
+type expertsKind struct{ Config }
+
+func (c expertsKind) linears(add func(LinearLayer)) {
+	add(matrix("router", Router, c.Dim, c.Experts))
+	if c.SharedExperts > 0 {
+		addGated(add, "shared_down", matrix("shared_gate_up", Shared, c.Dim, c.SharedExperts*c.ExpertInter))
+	}
+	expert := matrix("experts_gate_up", Routed, c.Dim, c.ExpertInter)
+	expert.Held, expert.Met = c.Experts, c.TopK
+	addGated(add, "experts_down", expert)
+}
+
+func (c expertsKind) build(b *builder, prefix string, layer int, at rankContext) feedForward {
+	perRank := c.Experts / at.comm.Size()
+	m := &moeLayer{
+		router: newRouter(b, c.Config, prefix, layer), exchange: at.exchange,
+		routed: newExperts(b, c.Config, prefix, layer, at.comm.Rank()*perRank, perRank),
+	}
+	if b.precision.draws() {
+		m.passRows = &passRows{}
+	}
+	if c.SharedExperts > 0 {
+		m.shared = newDenseFFN(b, Shared, c.Config, prefix+"shared_experts.", layer, c.SharedExperts*c.ExpertInter)
+	}
+	return m
 }
 
 // feedState is the state of the second half of a block in a pass.
@@ -85,11 +140,7 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 		r.count(p, &s.router)
 	}
 	s.dscores = p.saved.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
-	if p.cp != nil {
-		r.contextBalance(p, &s.router, losses, s.dscores)
-	} else {
-		r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
-	}
+	r.balanceLoss(p, &s.router, losses, s.dscores)
 	return chosen, weights
 }
 
@@ -145,8 +196,8 @@ func (l *moeLayer) backwardWeight(p phase, s *feedState) {
 // denseFFN is one network that all tokens visit.
 type denseFFN struct{ network *ffn }
 
-func newDenseFFN(b *builder, cfg Config, prefix string, layer, inter int) *denseFFN {
-	return &denseFFN{network: newFFN(b, b.dense, cfg, []string{prefix}, layer, inter)}
+func newDenseFFN(b *builder, part Part, cfg Config, prefix string, layer, inter int) *denseFFN {
+	return &denseFFN{network: newFFN(b, b.dense, part, cfg, []string{prefix}, layer, inter)}
 }
 
 func (d *denseFFN) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
@@ -171,3 +222,39 @@ func (d *denseFFN) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 }
 
 func (d *denseFFN) backwardWeight(p phase, s *feedState) { d.network.backwardWeight(p, &s.network) }
+
+// showDispatched shows the experts' input as it leaves this rank, if it travels as codes that the
+// experts multiply. x is [tokens, dim], and each token is shown once.
+func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
+	if q := l.routed.gateUp.mx; q.watched() && accepts(a.MX, q.Forward.Left) {
+		q.showSent(ex, Input, x.Mat(), a.MX.Format)
+	}
+}
+
+// showCombined does the same for the gradient of the experts' output: weight·dy for each choice of
+// a token.
+func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
+	q := l.routed.down.mx
+	if !q.watched() || !accepts(a.MX, q.Dgrad.Left) {
+		return
+	}
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	scaled, sent := ex.New(tensor.FP32, dy.Dim(0), dy.Dim(1)), like(&ex.Arena, dy)
+	for k := range l.router.cfg.TopK {
+		tensor.Convert(ex, scaled.Mat(), dy.Mat())
+		for t := range dy.Dim(0) {
+			row := scaled.Index(t).F32()
+			tensor.Scale(row, s.weights.Index(t).F32()[k], row)
+		}
+		tensor.Convert(ex, sent.Mat(), scaled.Mat())
+		q.showSent(ex, Gradient, sent.Mat(), a.MX.Format)
+	}
+}
+
+// record records the routes of a layer.
+func (p phase) record(experts, weights tensor.Tensor) {
+	if r := p.batch.Routes; r != nil && r.Record != nil && !p.recomputing {
+		r.Record(p.layer, experts.I32(), weights.F32())
+	}
+}

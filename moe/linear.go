@@ -5,19 +5,28 @@ import (
 	"spmoe/tensor"
 )
 
+// sumOwner sums the gradients of some weights: see sums.go.
+type sumOwner interface {
+	// add adds dyᵀ·x of a pass to the gradient of a layer's weight.
+	add(p phase, l *linear, s *linearState)
+	// addRows does so at once for rows of whole sequences.
+	addRows(p phase, w *weight, dy, x tensor.Tensor)
+}
+
 // weight is the weight of a layer: one parameter, or several adjacent ones as one tensor (gate and
 // up projection as one; all local experts as one).
 type weight struct {
 	W      tensor.Tensor // [N, K], or [groups, N, K]
 	Grad   tensor.Tensor // FP32
 	at     int           // its offset in the flat vectors of its group
-	host   *host         // shares Grad; nil: it is this rank's own
+	owner  sumOwner      // sums what each pass adds
+	shared bool          // ranks share Grad
 	rows   [2]int        // the rows [lo, hi) of Grad that this rank computes: all, unless it is shared
-	shares [][2]int      // rows of all ranks of host
+	shares [][2]int      // rows of all ranks that share it
 	unit   int           // rows that only one rank computes, together; 0: of no importance
 	// Grad's rows that this rank computes, as a sum over the passes of a step. What Grad holds from
 	// an earlier step is overwritten.
-	passes passTree
+	passes sumTree
 	chain  bool // passes are added one after the other: their products go on where the last one ended
 }
 
@@ -27,9 +36,6 @@ type weight struct {
 func (w *weight) nextGrad(p phase) (to tensor.Tensor, adds bool) {
 	return w.passes.next(p.ex, w.chain || p.completes())
 }
-
-// completes reports whether the sums over passes end with this pass: see passTree.next.
-func (p phase) completes() bool { return !p.batch.More || p.model.ChainPasses }
 
 // addGrad is nextGrad for callers that can only add.
 func (w *weight) addGrad(p phase) tensor.Tensor {
@@ -46,9 +52,28 @@ func (p phase) pushGrad(w *weight) {
 	w.passes.push(p.ex, w.chain || p.completes())
 }
 
+// nextRows is nextGrad for some of this rank's rows. The others are zeros.
+func (w *weight) nextRows(p phase, rows [2]int) (to tensor.Tensor, adds bool) {
+	to, adds = w.nextGrad(p)
+	if rows == w.rows {
+		return to, adds
+	}
+	if !adds {
+		tensor.Zero(p.ex, to)
+	}
+	return to.Slice(rows[0]-w.rows[0], rows[1]-w.rows[0]), adds
+}
+
+// gradientTree returns a tree for some of this rank's rows of the gradient of a pass. The others
+// are zeros.
+func (w *weight) gradientTree(p phase, own [2]int, leaves int, fused bool) gradientTree {
+	to, adds := w.nextRows(p, own)
+	return newGradientTree(p.ex, to, adds, leaves, fused)
+}
+
 // own returns the rows of Grad that this rank computes: [rows, K].
 func (w *weight) own() tensor.Tensor {
-	if w.host == nil {
+	if !w.shared {
 		return w.Grad
 	}
 	m := w.Grad.Mat()
@@ -75,33 +100,19 @@ type linear struct {
 	bias *weight   // [N, 1] FP32 in every precision; nil: none
 	mx   *mxLinear // nil: no product is quantized, and all run in the type of W
 	sum  mx.Sum    // of products that are not quantized
+
+	columns columnDivider // nil: this rank computes its products alone
 }
 
-// activation is an input of linear layers: rows of activations or of their gradients, [rows, K].
-type activation struct {
-	tensor.Tensor
-	rowGroups
-	// quantized with blocks along rows, and along columns; zero: not quantized, or not yet
-	rows, cols mx.Tensor
-	// the first layer that quantized it, under whose name an observer sees it; nil: none yet
-	shown *mxLinear
+// columnDivider computes the products of a layer together with other ranks.
+type columnDivider interface {
+	forward(p phase, l *linear, y tensor.Tensor, x *activation)
+	backward(p phase, l *linear, dx tensor.Tensor, dy *activation)
 }
 
-// rowGroups says how rows are divided among the experts of this rank. The zero value means that all
-// rows are tokens of this rank, sequence after sequence.
-type rowGroups struct {
-	ends   []int32 // of the groups of rows; nil: there are no groups
-	first  int     // number of the first group among the experts of this rank
-	whole  []int32 // rows of each group together with those of its expert's replicas; empty: there are none
-	before []int32 // rows of whole that precede those of this rank; empty: none do
-	// of all passes of the step; nil: the rows are those of the step
-	inPasses *passRows
-}
-
-// linearState is the state of a linear layer in a pass.
-type linearState struct {
-	x  *activation // its input, which other layers may share
-	dy activation  // the gradient of its output
+// divided reports whether ranks divide the products of a pass with input x.
+func (l *linear) divided(p phase, x *activation) bool {
+	return l.columns != nil && p.cp != nil && x.ends == nil
 }
 
 // forward returns y = x·W[g]ᵀ in x's type, [rows, N], in the arena to.
@@ -111,8 +122,8 @@ func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearStat
 	l.mx.quantizeInput(p, x)
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
 	switch {
-	case p.dividesColumns(l, x):
-		l.forwardColumns(p, y, x)
+	case l.divided(p, x):
+		l.columns.forward(p, l, y, x)
 	case l.mx.quantizesForward():
 		l.mx.forward(p.ex, y.Mat(), x)
 	default:
@@ -142,7 +153,7 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 	dx := like(to, s.x.Tensor)
 	if p.fused {
 		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input share it
-		if l.host != nil && s.x.ends == nil {
+		if l.shared && s.x.ends == nil {
 			l.mx.reserveGradient(p, &s.dy) // it is read after the layer has returned
 		}
 	}
@@ -152,8 +163,8 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 	if p.fused {
 		l.backwardWeight(p, s) // first, so that the next layer finds dx in the caches
 	}
-	if p.dividesColumns(l, &s.dy) {
-		l.backwardColumns(p, dx, &s.dy)
+	if l.divided(p, &s.dy) {
+		l.columns.backward(p, l, dx, &s.dy)
 	} else {
 		l.backwardInput(p.ex, dx.Mat(), &s.dy)
 	}
@@ -172,35 +183,19 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 	}
 }
 
-// backwardWeight adds dyᵀ·x to W's gradient of this step. The rows of a group have the same order
-// for any number of ranks, that of the tokens of all ranks. Without groups, it sums sequence by
-// sequence. The gradient of groups may be deferred: see rowStore. If ranks share the gradient, they
-// compute it later: see host.
+// backwardWeight adds dyᵀ·x to W's gradient of this step, now or later: see sumOwner. The rows of a
+// group have the same order for any number of ranks, that of the tokens of all ranks. Without
+// groups, it sums sequence by sequence.
 func (l *linear) backwardWeight(p phase, s *linearState) {
-	l.biasGradient(p, s.dy.Tensor)
-	if p.defersWgrad(s.x.ends) {
-		l.deferWgrad(p, s)
-		return
+	if l.bias != nil {
+		l.biasGradient(p, s.dy.Tensor)
 	}
-	l.mx.completeInput(p, s.x)
-	switch {
-	case l.host != nil:
-		l.host.add(l, s)
-		return
-	case p.cp != nil && s.x.ends == nil:
-		l.contextWgrad(p, s.dy.Tensor, s.x.Tensor)
-		return
-	}
-	l.wgrad(p, &s.dy, s.x, p.batch.Seq)
-	p.pushGrad(&l.weight)
+	l.owner.add(p, l, s)
 }
 
 // biasGradient adds the sum of the rows of dy to the bias's gradient of this step. It is the
 // gradient of a weight for inputs of 1, and so has its order of sums.
 func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
-	if l.bias == nil {
-		return
-	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	one, ones := p.ex.New(tensor.FP32, 1), p.ex.New(dy.DType(), dy.Dim(0), 1)
@@ -208,13 +203,7 @@ func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
 		one.F32()[0] = 1
 	}
 	tensor.Convert(p.ex, ones.Mat(), one.Broadcast(dy.Dim(0)))
-	if p.cp != nil {
-		l.bias.contextWgrad(p, dy, ones)
-		return
-	}
-	to, adds := l.bias.nextGrad(p)
-	tensor.Wgrad(p.ex, to.Mat(), dy.Mat(), ones.Mat(), p.batch.Seq, adds)
-	p.pushGrad(l.bias)
+	l.bias.owner.addRows(p, l.bias, dy, ones)
 }
 
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
@@ -230,9 +219,4 @@ func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 	default:
 		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
 	}
-}
-
-// like returns a new matrix of x's shape and type.
-func like(to *tensor.Arena, x tensor.Tensor) tensor.Tensor {
-	return to.New(x.DType(), x.Dim(0), x.Dim(1))
 }

@@ -1,16 +1,19 @@
 package moe
 
-import "math"
+import (
+	"math"
+)
 
 // Loss is the result of a pass, as sums over this rank's tokens. Their sums over ranks and passes
 // have the same bits for any distribution of sequences and layers. They are exact, because their
 // terms are rounded to multiples of a power of two.
 type Loss struct {
 	// cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
-	Sum       float64
-	Tokens    int
-	MTP       float64 // the same for the MTP module, before its weight
-	MTPTokens int
+	Sum    float64
+	Tokens int
+	// the same for predictions further ahead, before their weight: see Config.MTPLayers
+	Ahead       float64
+	AheadTokens int
 	// this rank's part of the balance loss, with its weight and mean applied; each sequence's in a
 	// layer is rounded to 2^-48, so that sums are exact up to 2^5
 	Balance float64
@@ -20,54 +23,32 @@ type Loss struct {
 
 // sequenceLoss holds the parts of Loss that are sums over the tokens of one sequence.
 type sequenceLoss struct {
-	main, mtp, balance float64
-
-	best int // targets that the model, without its MTP module, finds most likely
+	main, ahead, balance float64
 }
 
 // Add adds the losses of other tokens, or of other layers.
 func (l *Loss) Add(o Loss) {
-	l.Sum, l.Tokens, l.MTP, l.MTPTokens = l.Sum+o.Sum, l.Tokens+o.Tokens, l.MTP+o.MTP, l.MTPTokens+o.MTPTokens
+	l.Sum, l.Tokens, l.Ahead, l.AheadTokens = l.Sum+o.Sum, l.Tokens+o.Tokens, l.Ahead+o.Ahead, l.AheadTokens+o.AheadTokens
 	l.Balance, l.Dropped = l.Balance+o.Balance, l.Dropped+o.Dropped
 }
 
-// of returns the cross-entropy of the model or of its MTP module.
-func (l *sequenceLoss) of(mtp bool) *float64 {
-	if mtp {
-		return &l.mtp
+// of returns the cross-entropy of the next tokens, or of those further ahead.
+func (l *sequenceLoss) of(ahead bool) *float64 {
+	if ahead {
+		return &l.ahead
 	}
 	return &l.main
 }
 
 // sum sets l to the losses of the sequences.
 func (l *Loss) sum(sequences []sequenceLoss) {
-	l.Sum, l.MTP, l.Balance = 0, 0, 0
+	l.Sum, l.Ahead, l.Balance = 0, 0, 0
 	for _, s := range sequences {
 		l.Sum += rounded(s.main)
-		l.MTP += rounded(s.mtp)
+		l.Ahead += rounded(s.ahead)
 		l.Balance += s.balance
 	}
 }
 
 // rounded returns a sequence's cross-entropy as Loss sums it.
 func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
-
-// SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or
-// Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
-func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
-	for i, l := range m.measured {
-		if !yield(i, rounded(l.main)) {
-			return
-		}
-	}
-}
-
-// SequenceBest yields the number of targets of each sequence that have the largest score of all
-// tokens. It is valid as long as SequenceLosses.
-func (m *Model) SequenceBest(yield func(i, targets int) bool) {
-	for i, l := range m.measured {
-		if !yield(i, l.best) {
-			return
-		}
-	}
-}

@@ -58,37 +58,73 @@ func OneGroup(c *collective.Comm) Mesh {
 }
 
 // NewMesh divides the ranks of c according to a legal layout of them. It is collective.
-func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
+func NewMesh(c *collective.Comm, l mesh.Layout) (Mesh, error) {
 	switch {
 	case l.World != c.Size():
-		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
+		return Mesh{}, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
 	case l.Replicas() == 1 && l.Sharers() < 2:
 		l = mesh.Default(c.Size())
 	}
-	m.Layout, m.World, m.EP = l, c, c
-	if err := m.divideHosts(); err != nil {
-		return m, err
+	if err := CheckSharers(l, hostSizes(c)); err != nil {
+		return Mesh{}, err
 	}
-	if err := m.shareSequences(); err != nil {
-		return m, err
+	return divide(c, l, func(of *collective.Comm, ranks []int) (*collective.Comm, error) {
+		return of.Split(ranks[0], c.Rank())
+	})
+}
+
+// divide finds with which ranks one shares what. split returns the communicator of some ranks,
+// which are numbered as in c, of another one.
+func divide(c *collective.Comm, l mesh.Layout, split func(of *collective.Comm, ranks []int) (*collective.Comm, error)) (m Mesh, err error) {
+	m = Mesh{Layout: l, World: c, EP: c}
+	sub := func(to **collective.Comm, of *collective.Comm, ranks []int) {
+		if err == nil {
+			*to, err = split(of, ranks)
+		}
+	}
+	hosts := c.Hosts()
+	here := hosts[c.Host()]
+	if len(hosts) > 1 && equalHosts(c) != nil {
+		if len(here) > 1 || l.Sharers() > 1 {
+			sub(&m.Host, c, here)
+		}
+		sub(&m.Across, c, column(hosts, slices.Index(here, c.Rank())))
+	}
+	if l.Sharers() > 1 {
+		sub(&m.Sequence, c, m.sharers())
+		if err == nil && len(m.Sequence.Hosts()) > 1 {
+			sub(&m.SequenceHost, c, here)
+		}
+		if tp := m.tensorGroup(); len(tp) > 1 { // on all hosts, or on none
+			sub(&m.TP, c, tp)
+		}
 	}
 	if l.Replicas() == 1 {
-		return m, nil
-	}
-	if m.EP, err = c.Split(l.EPGroup(c.Rank())[0], c.Rank()); err != nil {
 		return m, err
 	}
-	if m.Replicas, err = c.Split(l.ExpertReplicas(c.Rank())[0], c.Rank()); err != nil || len(m.Replicas.Hosts()) == 1 {
+	replicas := l.ExpertReplicas(c.Rank())
+	sub(&m.EP, c, l.EPGroup(c.Rank()))
+	sub(&m.Replicas, c, replicas)
+	if err != nil || len(m.Replicas.Hosts()) == 1 {
 		return m, err
 	}
-	here, err := m.Replicas.Split(m.Replicas.Host(), c.Rank())
-	if err != nil || here.Size() == 1 {
+	var near *collective.Comm
+	sub(&near, m.Replicas, pick(replicas, m.Replicas.Hosts()[m.Replicas.Host()]))
+	if err != nil || near.Size() == 1 {
 		return m, err
 	}
-	if m.ReplicasHost = here; len(equalHosts(m.Replicas)) > 0 {
-		m.ReplicasAcross, err = m.Replicas.Split(here.Rank(), c.Rank())
+	if m.ReplicasHost = near; equalHosts(m.Replicas) != nil {
+		sub(&m.ReplicasAcross, m.Replicas, pick(replicas, column(m.Replicas.Hosts(), near.Rank())))
 	}
 	return m, err
+}
+
+// column returns the ranks at one place of each host.
+func column(hosts [][]int, place int) (ranks []int) {
+	for _, host := range hosts {
+		ranks = append(ranks, host[place])
+	}
+	return ranks
 }
 
 // equalHosts returns the ranks of a communicator by host if hosts have equal numbers of them, and
@@ -99,45 +135,6 @@ func equalHosts(c *collective.Comm) [][]int {
 		return nil
 	}
 	return hosts
-}
-
-// divideHosts finds the ranks of this host and those with the same place on each host.
-func (m *Mesh) divideHosts() (err error) {
-	c := m.World
-	hosts := c.Hosts()
-	if len(hosts) == 1 || equalHosts(c) == nil {
-		return nil
-	}
-	if len(hosts[0]) > 1 || m.Layout.Sharers() > 1 {
-		if m.Host, err = c.Split(c.Host(), c.Rank()); err != nil {
-			return err
-		}
-	}
-	m.Across, err = c.Split(m.place(), c.Rank())
-	return err
-}
-
-// shareSequences finds the ranks that share sequences with this one.
-func (m *Mesh) shareSequences() (err error) {
-	c, l := m.World, m.Layout
-	if l.Sharers() < 2 {
-		return nil
-	}
-	if err := CheckSharers(l, hostSizes(c)); err != nil {
-		return err
-	}
-	if m.Sequence, err = c.Split(m.sharers()[0], c.Rank()); err != nil {
-		return err
-	}
-	if len(m.Sequence.Hosts()) > 1 {
-		if m.SequenceHost, err = c.Split(c.Host(), c.Rank()); err != nil {
-			return err
-		}
-	}
-	if tp := m.tensorGroup(); len(tp) > 1 { // on all hosts, or on none
-		m.TP, err = c.Split(tp[0], c.Rank())
-	}
-	return err
 }
 
 // CheckSharers returns an error if ranks cannot share sequences in a layout of a stage, on hosts
@@ -160,11 +157,6 @@ func hostSizes(c *collective.Comm) (on []int) {
 		on = append(on, len(ranks))
 	}
 	return on
-}
-
-// place returns the place of this rank among those of its host.
-func (m *Mesh) place() int {
-	return slices.Index(m.World.Hosts()[m.World.Host()], m.World.Rank())
 }
 
 // Comms yields the communicators of the mesh, each once.
@@ -205,13 +197,31 @@ func (m Mesh) NewExchange(name string, experts int, options ep.Options) (ep.Exch
 	return exchange, exchange.Replicate(m.World)
 }
 
-// replicated reports whether other ranks train the same experts.
-func (m *Model) replicated() bool { return m.mesh.Replicas != nil }
-
 // agree creates Operands if the precision needs it and there are other ranks. It is collective.
 func (m *Mesh) agree(p Precision) (err error) {
 	if m.Operands == nil && m.World.Size() > 1 && (p.scalesTensors() || p.draws()) {
 		m.Operands, err = m.World.Split(0, m.World.Rank())
 	}
 	return err
+}
+
+// sequencePeers returns the ranks that share a sequence; nil: this one alone does.
+func (m Mesh) sequencePeers() *peers {
+	if m.Sequence == nil {
+		return nil
+	}
+	return newPeers(m.Sequence, m.SequenceHost)
+}
+
+// sharers returns the ranks with which a rank shares sequences.
+func (m Mesh) sharers() []int { return m.Layout.Group(m.World.Rank(), mesh.CP, mesh.TP) }
+
+// tensorGroup returns the ranks of this host with which a rank divides products.
+func (m Mesh) tensorGroup() (here []int) {
+	for _, rank := range m.Layout.Group(m.World.Rank(), mesh.TP) {
+		if m.World.HostOf(rank) == m.World.Host() {
+			here = append(here, rank)
+		}
+	}
+	return here
 }

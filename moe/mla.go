@@ -5,9 +5,8 @@ import "spmoe/tensor"
 // latentAttention is multi-head latent attention, MLA (arXiv:2405.04434). Keys and values are
 // expanded from one small latent vector per token, and all heads share one rotary key.
 type latentAttention struct {
-	cfg   latentKind
-	rope  *tensor.RotaryTable
-	scale float32
+	cfg  latentKind
+	rope *tensor.RotaryTable
 
 	q     linear   // [heads·keyDim, dim], if queries are not compressed
 	qDown linear   // [qRank, dim]
@@ -57,30 +56,32 @@ func (c latentKind) linears(add func(name string, in, out int, expands bool)) {
 	add("o", c.Heads*c.ValueDim, c.Dim, false)
 }
 
-func (c latentKind) vectors(layers int64) Module {
-	return norm(layers, c.KVRank).plus(norm(layers, c.QRank))
+func (c latentKind) vectors() int { return c.KVRank + c.QRank }
+
+func (c latentKind) shape() tensor.AttentionShape {
+	return tensor.AttentionShape{Heads: c.Heads, KVHeads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: c.softmaxScale()}
 }
 
 func (c latentKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t }
 
 func (c latentKind) build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention {
-	a := &latentAttention{cfg: c, rope: rope, scale: c.softmaxScale()}
-	plain := truncNormal(linearStd)
+	a := &latentAttention{cfg: c, rope: rope}
+	plain, query := truncNormal(linearStd), (*Param)(nil)
 	if c.QRank > 0 {
-		b.linear(&a.qDown, prefix+"q_a_proj", c.QRank, c.Dim, plain)
+		b.linear(&a.qDown, Projections, prefix+"q_a_proj", c.QRank, c.Dim, plain)
 		a.qNorm = newNorm(b, prefix+"q_a_layernorm", c.QRank, c.NormEps)
-		b.linear(&a.qUp, prefix+"q_b_proj", c.Heads*c.KeyDim(), c.QRank, plain)
+		query = b.linear(&a.qUp, Projections, prefix+"q_b_proj", c.Heads*c.KeyDim(), c.QRank, plain)
 	} else {
-		b.linear(&a.q, prefix+"q_proj", c.Heads*c.KeyDim(), c.Dim, plain)
+		query = b.linear(&a.q, Projections, prefix+"q_proj", c.Heads*c.KeyDim(), c.Dim, plain)
 	}
 	a.queryRows = HeadRows{Rows: c.KeyDim(), Root: c.NopeDim, Whole: c.RopeDim}
-	b.lastMatrix().Heads = &a.queryRows
-	b.linear(&a.kvDown, prefix+"kv_a_proj_with_mqa", c.KVRank+c.RopeDim, c.Dim, plain)
+	query.Heads = &a.queryRows
+	b.linear(&a.kvDown, Projections, prefix+"kv_a_proj_with_mqa", c.KVRank+c.RopeDim, c.Dim, plain)
 	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", c.KVRank, c.NormEps)
-	b.linear(&a.kvUp, prefix+"kv_b_proj", c.Heads*(c.NopeDim+c.ValueDim), c.KVRank, plain)
+	key := b.linear(&a.kvUp, Projections, prefix+"kv_b_proj", c.Heads*(c.NopeDim+c.ValueDim), c.KVRank, plain)
 	a.keyRows = HeadRows{Rows: c.NopeDim + c.ValueDim, Root: c.NopeDim}
-	b.lastMatrix().Heads = &a.keyRows
-	b.linear(&a.out, prefix+"o_proj", c.Dim, c.Heads*c.ValueDim, outputInit(layer))
+	key.Heads = &a.keyRows
+	b.linear(&a.out, Projections, prefix+"o_proj", c.Dim, c.Heads*c.ValueDim, outputInit(layer))
 	return a
 }
 
@@ -108,7 +109,7 @@ func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
 	a.expand(p, s)
 	s.gather(p, p.saved, p.cheap, p.cheap)
-	s.attend(p, c.Config, a.scale, a.queryRows.Top)
+	s.attend(p, c.shape(), a.queryRows.Top)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
 
@@ -156,17 +157,13 @@ func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionSta
 	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
 	p.in(Scores)
 	o := s.o.Tensor
-	if p.cp != nil {
-		heads := p.toHeads(exchanged{do, p.scratch}, exchanged{o, p.scratch})
-		do, o = heads[0], heads[1]
-	}
+	heads := p.toHeads([3]exchanged{{do, p.scratch}, {o, p.scratch}})
+	do, o = heads[0], heads[1]
 	dq, dk, dv := like(p.local(p.saved), s.q), like(p.scratch, s.k), like(p.scratch, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
-	if p.cp != nil {
-		rows := p.toRows(exchanged{dq, p.saved}, exchanged{dk, p.scratch}, exchanged{dv, p.scratch})
-		dq, dk, dv = rows[0], rows[1], rows[2]
-	}
+	rows := p.toRows([3]exchanged{{dq, p.saved}, {dk, p.scratch}, {dv, p.scratch}})
+	dq, dk, dv = rows[0], rows[1], rows[2]
 
 	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
 	for h := range c.Heads {

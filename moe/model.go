@@ -1,7 +1,6 @@
 package moe
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 
@@ -28,18 +27,15 @@ type Model struct {
 
 	precision Precision
 	mesh      Mesh
-	stage     Stage    // the part of the model that this is
-	host      *host    // shares the dense group; nil: each rank has its own
-	context   *host    // the ranks of this host that share each sequence; nil: none do
-	remote    *remote  // all that share each sequence, on several hosts; nil: they are on this one
-	tensor    *host    // the ranks that divide products of dense layers; nil: none do
-	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
-	embedding weight   // [vocab, dim]; only in a stage that embeds
-	blocks    []*block
-	mtp       *mtp     // nil in a stage without it
-	norm      *rmsNorm // nil in a stage that does not predict
-	mtpNorm   *rmsNorm // the same for the MTP module's prediction; nil if there is none
-	output    output   // only in a stage that predicts
+	stage     Stage      // the part of the model that this is
+	host      *host      // shares the dense group; nil: each rank has its own
+	context   *peers     // the ranks that share each sequence; nil: none do
+	tensor    *peers     // the ranks that divide products of dense layers; nil: none do
+	sharded   *sharded   // the dense group, over hosts; nil: it is not sharded
+	embedding weight     // [vocab, dim]; only in a stage that embeds
+	blocks    []*block   // those that predict further ahead are the last ones
+	norms     []*rmsNorm // of each prediction; none in a stage that does not predict
+	output    output     // only in a stage that predicts
 
 	rope *tensor.RotaryTable
 
@@ -55,7 +51,7 @@ type Model struct {
 
 	observer func(name string, t tensor.Tensor)
 	operands operands
-	rowStore rowStore
+	sums     stepSums
 }
 
 // Tables returns the memory that passes read besides weights: the rotary tables.
@@ -101,11 +97,6 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if err := b.precision.CheckContext(cfg, mesh.Layout, seq); err != nil {
 		return nil, err
 	}
-	if mesh.SequenceHost != nil {
-		if err := b.precision.CheckChains(); err != nil {
-			return nil, err
-		}
-	}
 	if err := mesh.agree(b.precision); err != nil {
 		return nil, err
 	}
@@ -113,21 +104,24 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, tensor: newHost(mesh.TP, nil), arenas: &passArenas{}}
-	m.context, m.remote = mesh.sequenceHost()
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}}
+	if m.context = mesh.sequencePeers(); mesh.TP != nil {
+		m.tensor = newPeers(mesh.TP, mesh.TP)
+	}
 	if b.dry != nil {
-		m.rope, m.rowStore.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
+		m.rope, m.sums.rows.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
 	} else {
 		m.rope = cfg.rotaryTable(seq)
 	}
-	b.operands = &m.operands
+	b.operands, b.sums = &m.operands, &m.sums
 	if mesh.World.Shared() {
 		b.memory = mesh.World.Allocator()
-		m.rowStore.Allocator = b.memory
+		m.sums.rows.Allocator = b.memory
 	}
 	m.addLayers(b, rankContext{mesh.EP, timedExchange{exchange}})
 	var err error
 	m.Groups, err = b.groups()
+	m.sums.groups, m.output.host = m.Groups, m.host
 	m.sharded = b.dense.sharded
 	return m, err
 }
@@ -137,30 +131,32 @@ func (m *Model) addLayers(b *builder, at rankContext) {
 	cfg, rope := m.Config, m.rope
 	if m.stage.Embed {
 		b.beginUnit()
-		b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
+		b.matrix(&m.embedding, Embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
 	}
-	for i := m.stage.First; i < m.stage.End; i++ {
-		if b.timesOf(i) == 0 {
-			continue
+	addBlocks := func(first, end int) {
+		for i := first; i < end; i++ {
+			if b.timesOf(i) > 0 {
+				b.beginUnit()
+				m.blocks = append(m.blocks, newBlock(b, cfg, cfg.layer(i), at, i, rope))
+			}
 		}
-		b.beginUnit()
-		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
 	}
+	addBlocks(m.stage.First, m.stage.End-m.stage.Ahead)
 	if m.stage.Predict {
-		m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
+		m.norms = append(m.norms, newNorm(b, "model.norm", cfg.Dim, cfg.NormEps))
 		m.output.sizes, m.output.sum = defaultOutputSizes(), b.precision.Sum
 		m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
 		b.beginUnit()
-		b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
+		b.matrix(&m.output.weight, Head, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
 	}
-	if m.stage.MTP {
-		b.beginUnit()
-		m.mtp = newMTP(b, cfg, at, rope)
-	}
+	addBlocks(m.stage.End-m.stage.Ahead, m.stage.End)
 	if m.stage.Predict && cfg.MTPLayers > 0 {
-		m.mtpNorm = newMTPNorm(b, cfg)
+		m.norms = append(m.norms, newAheadNorm(b, cfg))
 	}
 }
+
+// mainBlocks returns the blocks that compute the last hidden state.
+func (m *Model) mainBlocks() []*block { return m.blocks[:len(m.blocks)-m.stage.Ahead] }
 
 // Mesh returns the communicators of the model, including one that the precision needs.
 func (m *Model) Mesh() Mesh { return m.mesh }
@@ -168,170 +164,6 @@ func (m *Model) Mesh() Mesh { return m.mesh }
 // Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in",
 // "layer1_topk_index" (int32) and so on. They are valid during the call only. A nil f ends it.
 func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
-
-// Batch is the input of one pass of this rank.
-type Batch struct {
-	Inputs  []int32 // [sequences·Seq]
-	Targets []int32 // [sequences·Seq]: the token after each input
-	Seq     int     // tokens per sequence
-
-	// First is optional. Its [sequences·Seq] elements are, for each token, the first position of
-	// its sequence that the token attends to: the beginning of its document. Rotary positions
-	// continue through the sequence, because attention depends on their differences only.
-	First []int32
-
-	// GlobalSequences is the number of sequences that one optimizer step averages over: those of
-	// all ranks and of all gradient accumulation passes.
-	GlobalSequences int
-
-	// Seed and Step name the random numbers of stochastic rounding: those of the run and of this
-	// step. A recipe without it ignores them.
-	Seed, Step uint32
-
-	// More says that another pass of the same step follows. Until a pass without it, gradients are
-	// incomplete: sums over some passes are elsewhere, and so are rows of routed experts.
-	More bool
-
-	// Unscored is optional, for evaluations: the targets that do not count in the losses. The MTP
-	// module's losses count all.
-	Unscored []bool // [sequences·Seq]
-
-	// Shared says in an evaluation that the ranks of cp · tp have the same sequence, or none,
-	// and share it. Training passes always do.
-	Shared bool
-
-	// Routes is optional: it records or replaces the choices of experts.
-	Routes *Routes
-
-	// LogProbs is optional, [sequences·Seq]: the pass sets it to the natural logarithm of the
-	// probability of each target that counts, without the MTP module.
-	LogProbs []float64
-}
-
-// Train runs forward and backward. It adds the gradients of the objective to all gradients, or sets
-// them after [Group.ZeroGrad]. The objective is
-//
-//	mean cross-entropy + MTPWeight·mean MTP cross-entropy + balance loss,
-//
-// with means over the global batch. Train is collective.
-func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
-	p, err := m.Forward(ex, b)
-	if err != nil {
-		return Loss{}, err
-	}
-	loss := p.Loss()
-	return loss, p.Backward(ex)
-}
-
-// Eval runs forward and returns the loss. It is collective.
-func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	_, loss, err := m.EvalStage(ex, b, Boundary{})
-	return loss, err
-}
-
-// Logits returns the scores of the next token after each input: [len(inputs), vocab] FP32, in
-// the arena of ex. inputs are sequences of seq tokens. It is collective.
-func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor, error) {
-	pass := m.newPass(ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false)
-	defer pass.release()
-	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p, Boundary{})
-	if err != nil {
-		return tensor.Tensor{}, err
-	}
-	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
-		return tensor.Tensor{}, err
-	}
-	return m.output.logits(ex, m.norm.forward(p, p.scratch, h.Mat(), &pass.norm)), nil
-}
-
-// hidden returns the last hidden state, before the final norm: [tokens, dim].
-func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
-	if err := p.locate(); err != nil {
-		return tensor.Tensor{}, err
-	}
-	h, err := m.embed(p, p.batch.Inputs, in.Hidden)
-	if err != nil {
-		return h, err
-	}
-	defer m.repeat(p.ex, 1)
-	for i, l := range m.blocks {
-		m.repeat(p.ex, l.times)
-		err := m.sharded.gather(p.ex, m.blockUnit(i))
-		if err != nil {
-			return h, err
-		}
-		h, err = l.forward(p, h, &p.blocks[i])
-		if err = cmp.Or(err, p.failed); err != nil {
-			return h, err
-		}
-	}
-	return h, nil
-}
-
-// embed returns the embeddings of tokens in memory of the pass: [tokens, dim]. A stage that does
-// not embed copies what an earlier one has sent.
-func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, error) {
-	p.in(Embedding)
-	h := p.arena.New(m.precision.DType, len(ids), m.Config.Dim)
-	if !m.stage.Embed {
-		tensor.Convert(p.ex, h.Mat(), sent.Mat())
-		return h, nil
-	}
-	if err := m.sharded.gather(p.ex, embeddingUnit); err != nil {
-		return h, err
-	}
-	tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), ids)
-	return h, nil
-}
-
-// predict computes the losses of all tokens from the last hidden state. In training it sets dh to
-// the gradient.
-func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
-	targets := scoredTargets(p.scratch, p.batch, &p.loss.Tokens)
-	if p.cp != nil {
-		targets = p.cp.whole.Targets
-	}
-	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: targets, scale: p.scale()}}
-	n := 1
-	if m.mtpNorm != nil {
-		extra, err := m.mtpHidden(p, h, in)
-		if err != nil {
-			return err
-		}
-		all[1], n = m.mtpPrediction(p, extra), 2
-	}
-	if err := m.sharded.gather(p.ex, m.headUnit()); err != nil {
-		return err
-	}
-	if err := m.output.forward(p, all[:n]); err != nil {
-		return err
-	}
-	p.loss.sum(p.sequences)
-	if !p.train {
-		return nil
-	}
-	return m.sharded.reduce(p, m.headUnit())
-}
-
-// scoredTargets returns the targets of a batch, with -1 for those that do not count, and sets n to
-// the number of the others.
-func scoredTargets(to *tensor.Arena, b Batch, n *int) []int32 {
-	if *n = len(b.Targets); b.Unscored == nil {
-		return b.Targets
-	}
-	scored := to.New(tensor.INT32, len(b.Targets)).I32()
-	copy(scored, b.Targets)
-	for i, unscored := range b.Unscored {
-		if unscored {
-			scored[i] = -1
-			*n--
-		}
-	}
-	return scored
-}
 
 // Params returns all parameters of this rank in a fixed order.
 func (m *Model) Params() []*Param {
@@ -347,4 +179,116 @@ func (m *Model) ZeroGrad() {
 	for _, g := range m.Groups {
 		g.ZeroGrad()
 	}
+}
+
+// repeat says how many layers the following ones stand for, in a dry run.
+func (m *Model) repeat(ex *tensor.Exec, times int) {
+	if !ex.Dry() {
+		return
+	}
+	ex.Repeat(times)
+	for c := range m.mesh.Comms {
+		c.Repeat(times)
+	}
+}
+
+// ObserveQuantized calls f with every operand that a linear layer quantizes from now on, in
+// training and in evaluation: inputs and gradients in each pass, weights when their Group is
+// refreshed. A nil f ends it.
+//
+// f runs on the rank's goroutine before the operand is multiplied. Its argument is valid during the
+// call only. If f changes codes and scales, the changed ones are multiplied, so tests can break a
+// recipe. Weights that several ranks hold must be changed in the same way on all of them, unless
+// they are quantized elsewhere.
+func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }
+
+// Pass is a training pass in flight, with all state that the backward pass of a batch needs. Layers
+// hold only weights, so any number of passes may be in flight, each with its own memory:
+//
+//	F0 F1 B0 B1        Forward of two batches, then Backward of both passes
+//	F0 F1 I0 I1 W0 W1  the same with separate BackwardInput and BackwardWeight
+//
+// All ranks run the same schedule, and weights do not change meanwhile. Gradients have the same
+// bits in every schedule: a weight's gradient is the sum over the passes of a step in the order of
+// their Forward calls, or of the places that [Model.ForwardStage] is given. The gradient of a pass
+// is a tree over the sequences of all ranks. A pass whose turn has not come leaves its weight
+// gradients to the pass before it.
+//
+// A pass ends with its weight gradients. The model then reuses its memory for another one. The
+// first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
+type Pass struct {
+	model *Model
+	passState
+
+	progress progress
+	added    bool // the layers have added to the gradients of their weights
+
+	blocks []blockState
+	norm   normState // of the last norm, if no loss is computed
+	out    Boundary  // of a stage that is not the last one
+	// gradient of the last hidden state; after the backward pass, that of the first one
+	dh        tensor.Tensor
+	dembedded tensor.Tensor // gradient of the embedded targets
+	dahead    tensor.Tensor // gradient of the hidden state for the prediction further ahead
+	embedded  []embedded    // gradients of the embedding's rows
+	headNorms []headNorm
+}
+
+// NewStage is New for a part of a model on a mesh, in which experts may have replicas. The ranks of
+// the mesh are those with the same stage. The exchange must be that of the mesh, and ep must divide
+// the number of experts. Stages on one rank may share an exchange. The results have the same bits
+// on every mesh.
+func NewStage(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange, stage Stage) (*Model, error) {
+	return build(newBuilder(precision, mesh), mesh, cfg, seq, exchange, stage)
+}
+
+// Stage returns the part of a model that m is.
+func (m *Model) Stage() Stage { return m.stage }
+
+// DType returns the model's working type.
+func (m *Model) DType() tensor.DType { return m.precision.DType }
+
+// InFlight returns the number of training passes whose activations are held.
+func (m *Model) InFlight() int { return len(m.inFlight) }
+
+// lastLayer returns the number of the stage's last block.
+func (m *Model) lastLayer() int {
+	last := m.stage.End - 1
+	if m.stage.Ahead == 0 {
+		last = min(last, m.Config.Layers-1)
+	}
+	return max(last, 0)
+}
+
+// ShareArenas makes the passes of m use the arenas of other, a stage on the same rank. A pass then
+// takes the memory that a pass of any of these stages has left. Call it before the first pass of m.
+func (m *Model) ShareArenas(other *Model) { m.arenas = other.arenas }
+
+// progress is how far a pass is.
+type progress uint8
+
+const (
+	ended     progress = iota
+	forwarded          // the backward pass may run
+	halfway            // the gradients of all inputs are complete
+	waiting            // waits for its turn to add to the weights' gradients
+)
+
+// blockUnit returns the unit of block i of the model's stage.
+func (m *Model) blockUnit(i int) int {
+	if m.stage.Predict && i >= len(m.mainBlocks()) {
+		i++
+	}
+	return m.unitAfter(i)
+}
+
+// headUnit returns the unit of the head.
+func (m *Model) headUnit() int { return m.unitAfter(len(m.mainBlocks())) }
+
+// unitAfter returns the unit that follows the embedding and some others.
+func (m *Model) unitAfter(others int) int {
+	if !m.stage.Embed {
+		return others
+	}
+	return firstBlock + others
 }

@@ -11,7 +11,7 @@ type rmsNorm struct {
 
 // normState is the state of a normalization layer in a pass.
 type normState struct {
-	x    tensor.Matrix
+	x    tensor.Matrix // [rows, n]
 	rstd tensor.Tensor // [rows]
 	dw   tensor.Tensor // [n] FP32: the gradient of the weight, of this pass only
 }
@@ -64,11 +64,7 @@ func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normS
 	p.in(Norms)
 	s.dw = p.saved.New(tensor.FP32, s.x.Cols)
 	tensor.Zero(p.ex, s.dw)
-	if p.cp != nil {
-		l.contextBackward(p, dx, dy, addToDX, s)
-	} else {
-		tensor.RMSNormBackward(p.ex, dx, s.dw.F32(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX, p.batch.Seq*l.heads)
-	}
+	p.normBackward(dx, s.dw.F32(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX, l.heads)
 	if p.fused {
 		l.backwardWeight(p, s)
 	}

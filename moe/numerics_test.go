@@ -39,14 +39,14 @@ func TestLinearSQNR(t *testing.T) {
 				var y, dx [2]tensor.Tensor
 				var dw [2]tensor.Matrix
 				for i, form := range []*mxLinear{nil, {Recipe: *how}} {
-					l := linear{mx: form}
+					l := linear{mx: form, weight: weight{owner: ownSums{}}}
 					l.W, l.Grad = w, tensor.New(tensor.FP32, w.Dims()...)
-					l.passes = newPassTree(l.Grad)
+					l.passes = newSumTree(l.Grad)
 					if form != nil {
 						form.allocate(nil, w)
 						form.refresh(ex, w)
 					}
-					p, s := &Pass{train: true, batch: Batch{Seq: 64}}, linearState{}
+					p, s := &passState{train: true, batch: Batch{Seq: 64}}, linearState{}
 					y[i] = l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, rowGroups: rowGroups{ends: ends}}, &s)
 					dx[i] = l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 					dw[i] = l.Grad.Mat()
@@ -89,7 +89,7 @@ func trainLayer(t *testing.T, cfg Config, precision string) layerPass {
 	}
 	const tokens = 1024
 	layer := model.blocks[1].ffn.(*moeLayer)
-	run, s := &Pass{arena: new(tensor.Arena), train: true, batch: Batch{Seq: 64, GlobalSequences: tokens / 64}}, feedState{}
+	run, s := &passState{arena: new(tensor.Arena), train: true, batch: Batch{Seq: 64, GlobalSequences: tokens / 64}}, feedState{}
 	x := gaussians(ex, rng, tokens, cfg.Dim)
 	out, err := layer.forward(run.forwardPhase(ex), x, &s)
 	if err != nil {

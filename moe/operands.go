@@ -5,28 +5,15 @@ import (
 	"strconv"
 	"strings"
 
-	"spmoe/collective/ep"
+	"spmoe/collective"
 	"spmoe/mx"
 	"spmoe/tensor"
 )
 
-// Operand is the role of a quantized tensor in the products of a linear layer.
-type Operand uint8
-
-// The operands.
-const (
-	Input Operand = iota
-	Weight
-	Gradient // of the layer's output
-)
-
-// String implements [fmt.Stringer].
-func (o Operand) String() string { return [...]string{"input", "weight", "gradient"}[o] }
-
 // Quantized is one operand of a linear layer's products, or of the products of all experts of this
 // rank in a layer, after quantization and before multiplication.
 type Quantized struct {
-	Layer int // the MTP module comes after the last layer
+	Layer int
 	// within the layer: "self_attn.q_a_proj", "experts.gate_up_proj"; of several layers with the
 	// same input, the first
 	Linear  string
@@ -56,16 +43,6 @@ type Quantized struct {
 	// Tensor if no product needs it again.
 	Again bool
 }
-
-// ObserveQuantized calls f with every operand that a linear layer quantizes from now on, in
-// training and in evaluation: inputs and gradients in each pass, weights when their Group is
-// refreshed. A nil f ends it.
-//
-// f runs on the rank's goroutine before the operand is multiplied. Its argument is valid during the
-// call only. If f changes codes and scales, the changed ones are multiplied, so tests can break a
-// recipe. Weights that several ranks hold must be changed in the same way on all of them, unless
-// they are quantized elsewhere.
-func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }
 
 // operands holds the observer for all quantized layers of a model.
 type operands struct{ observer func(Quantized) }
@@ -135,31 +112,16 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 	q.show(Quantized{Operand: o, X: x, Rows: rows, Sent: true})
 }
 
-// showDispatched shows the experts' input as it leaves this rank, if it travels as codes that the
-// experts multiply. x is [tokens, dim], and each token is shown once.
-func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
-	if q := l.routed.gateUp.mx; q.watched() && accepts(a.MX, q.Forward.Left) {
-		q.showSent(ex, Input, x.Mat(), a.MX.Format)
-	}
-}
-
-// showCombined does the same for the gradient of the experts' output: weight·dy for each choice of
-// a token.
-func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
-	q := l.routed.down.mx
-	if !q.watched() || !accepts(a.MX, q.Dgrad.Left) {
-		return
-	}
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	scaled, sent := ex.New(tensor.FP32, dy.Dim(0), dy.Dim(1)), like(&ex.Arena, dy)
-	for k := range l.router.cfg.TopK {
-		tensor.Convert(ex, scaled.Mat(), dy.Mat())
-		for t := range dy.Dim(0) {
-			row := scaled.Index(t).F32()
-			tensor.Scale(row, s.weights.Index(t).F32()[k], row)
-		}
-		tensor.Convert(ex, sent.Mat(), scaled.Mat())
-		q.showSent(ex, Gradient, sent.Mat(), a.MX.Format)
-	}
+// mxLinear multiplies for a linear layer according to its recipe. It holds the quantized forms of
+// the weight, computed once per step. Inputs and gradients are quantized once per pass for all
+// products that need them; their quantized forms are in their activation.
+type mxLinear struct {
+	Recipe
+	identity identity
+	// number of the first of this rank's experts
+	firstExpert int
+	peers       *collective.Comm // ranks that have other rows of inputs and gradients, for scales of tensors; nil: none
+	operands    *operands        // holds the model's observer; nil: there is none
+	inference   bool             // there is no backward pass
+	rows, cols  mx.Tensor        // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
 }

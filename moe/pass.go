@@ -2,73 +2,11 @@ package moe
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
-)
-
-// Pass is a training pass in flight, with all state that the backward pass of a batch needs. Layers
-// hold only weights, so any number of passes may be in flight, each with its own memory:
-//
-//	F0 F1 B0 B1        Forward of two batches, then Backward of both passes
-//	F0 F1 I0 I1 W0 W1  the same with separate BackwardInput and BackwardWeight
-//
-// All ranks run the same schedule, and weights do not change meanwhile. Gradients have the same
-// bits in every schedule: a weight's gradient is the sum over the passes of a step in the order of
-// their Forward calls, or of the places that [Model.ForwardStage] is given. The gradient of a pass
-// is a tree over the sequences of all ranks. A pass whose turn has not come leaves its weight
-// gradients to the pass before it.
-//
-// A pass ends with its weight gradients. The model then reuses its memory for another one. The
-// first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
-type Pass struct {
-	model     *Model
-	batch     Batch
-	train     bool
-	recompute Recompute
-	observer  func(name string, t tensor.Tensor)
-	decoding  *decodePass  // nil: sequences are computed as a whole
-	cp        *contextPart // this rank's part of the sequence; nil: batch has whole ones
-
-	deferred   bool // the step has several passes, or the experts have replicas: see deferWgrad
-	multiplies bool // it multiplies the rows of routed experts that passes have saved
-
-	progress progress
-	place    int  // in the order in which the passes of a step add to the gradients
-	added    bool // the layers have added to the gradients of their weights
-
-	arena  *tensor.Arena // one of the model, until the pass ends
-	blocks []blockState
-	mtp    mtpState
-	norm   normState // of the last norm, if no loss is computed
-	out    Boundary  // of a stage that is not the last one
-	// gradient of the last hidden state; after the backward pass, that of the first one
-	dh        tensor.Tensor
-	dembedded tensor.Tensor // gradient of the embedded targets
-	dmtp      tensor.Tensor // gradient of the MTP module's hidden state
-	embedded  []embedded    // gradients of the embedding's rows
-	headNorms []headNorm
-
-	sequences []sequenceLoss // of this rank
-	loss      Loss
-
-	earlier uint64   // rows of earlier passes, and of earlier ranks in this one: see locate
-	rows    []uint64 // memory for the indices of rows: see draws
-
-	// the first failure of a collective inside a layer; what the pass computes after it has no
-	// meaning, and it ends after the current block
-	failed error
-}
-
-// progress is how far a pass is.
-type progress uint8
-
-const (
-	ended     progress = iota
-	forwarded          // the backward pass may run
-	halfway            // the gradients of all inputs are complete
-	waiting            // waits for its turn to add to the weights' gradients
 )
 
 // Forward runs the forward pass of a training step over b. The slices of b must not change until
@@ -92,7 +30,7 @@ func (m *Model) begin(ex *tensor.Exec, b Batch, place int, several bool) *Pass {
 	at, _ := slices.BinarySearchFunc(m.inFlight, place, func(p *Pass, place int) int { return p.place - place })
 	m.inFlight = slices.Insert(m.inFlight, at, p)
 	together := m.Config.WgradPasses(m.precision, len(p.batch.Inputs)*m.mesh.World.Size())
-	p.deferred = several || m.replicated()
+	p.deferred = several || m.mesh.Replicas != nil
 	p.multiplies = !b.More || (place+1)%together == 0
 	return p
 }
@@ -103,9 +41,9 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 	defer ex.Release(mark)
 	defer ex.Profiling(profile.Rows).End()
 	f := p.forwardPhase(ex)
-	h, err := p.model.hidden(f, in)
+	h, err := p.model.hidden(p, f, in)
 	if err == nil && p.model.stage.Predict {
-		err = p.predict(f, h, in)
+		err = p.model.predict(p, f, h, in)
 	} else if err == nil {
 		err = p.setOutput(f, h, in)
 	}
@@ -115,15 +53,6 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 	}
 	p.progress = forwarded
 	return p, nil
-}
-
-// predict computes the loss and the gradients that the backward pass begins with.
-func (p *Pass) predict(f phase, h tensor.Tensor, in Boundary) error {
-	p.dh = like(p.arena, h)
-	if err := p.model.predict(f, h, p.dh, in); err != nil {
-		return err
-	}
-	return nil
 }
 
 // Loss returns the loss of the forward pass.
@@ -184,25 +113,31 @@ func (p *Pass) backward(b phase) (err error) {
 	defer b.ex.Profiling(profile.Rows).End()
 	m := p.model
 	p.checkGradient()
-	b.layer = m.lastLayer()
-	if m.mtp != nil {
-		err := m.backwardUnit(b, m.mtpUnit(), func() error { return m.mtp.backward(b, p.dh, &p.mtp) })
-		if err != nil {
-			return err
-		}
-	}
+	b.layer = p.lastLayer
 	defer m.repeat(b.ex, 1)
 	for i, l := range slices.Backward(m.blocks) {
 		m.repeat(b.ex, l.times)
-		err := m.backwardUnit(b, m.blockUnit(i), func() (err error) {
-			p.dh, err = l.backward(b, p.dh, &p.blocks[i])
-			return err
-		})
+		err := m.backwardUnit(b, m.blockUnit(i), func() error { return p.backwardBlock(b, l, &p.blocks[i]) })
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// backwardBlock is the backward pass of a block.
+func (p *Pass) backwardBlock(b phase, l *block, s *blockState) (err error) {
+	if l.join == nil {
+		p.dh, err = l.backward(b, p.dh, s)
+		return err
+	}
+	p.dembedded = like(p.arena, s.join.embedded)
+	dx, err := l.backward(b, p.dahead, s)
+	if err != nil {
+		return err
+	}
+	b.layer = l.layer
+	return l.join.backward(b, p.dembedded, p.dh, dx, &s.join)
 }
 
 // next returns the pass whose turn it is to add to the weights' gradients; nil: none is in flight.
@@ -247,14 +182,6 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		}
 	}()
 	m, w := p.model, p.weightPhase(ex)
-	if m.mtp != nil {
-		if err := cmp.Or(m.mtp.backwardWeight(w, &p.mtp), p.failed); err != nil {
-			return err
-		}
-		if err := m.sharded.reduce(w, m.mtpUnit()); err != nil {
-			return err
-		}
-	}
 	for i, l := range slices.Backward(m.blocks) {
 		m.repeat(ex, l.times)
 		if err := cmp.Or(l.backwardWeight(w, &p.blocks[i]), p.failed); err != nil {
@@ -278,12 +205,12 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 			return err
 		}
 	}
-	w.layer = m.lastLayer()
+	w.layer = p.lastLayer
 	for i := range p.headNorms {
 		p.headNorms[i].backwardWeight(w)
 	}
 	if p.batch.More {
-		if err := w.sumPass(); err != nil {
+		if err := m.sums.sumPass(w); err != nil {
 			return err
 		}
 	} else {
@@ -292,8 +219,8 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 		}
 	}
 	if p.multiplies {
-		m.rowStore.clear()
-		m.rowStore.Trim()
+		m.sums.rows.clear()
+		m.sums.rows.Trim()
 	}
 	ex.Trim()
 	return nil
@@ -303,7 +230,7 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 func (p *Pass) embedBackward(w phase) error {
 	m := p.model
 	p.embedded = append(p.embedded[:0], embedded{p.dh, p.batch.Inputs})
-	if m.Config.MTPLayers > 0 {
+	if p.dembedded.Valid() {
 		p.embedded = append(p.embedded, embedded{p.dembedded, p.batch.Targets})
 	}
 	if err := m.host.embedBackward(w, &m.embedding, p.embedded); err != nil {
@@ -319,11 +246,9 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		p, m.idle = m.idle[n-1], m.idle[:n-1]
 	} else {
 		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
+		p.mesh, p.layers, p.lastLayer, p.sums = &m.mesh, m.Config.Layers, m.lastLayer(), &m.sums
 		for i, l := range m.blocks {
 			p.blocks[i].attention = l.attention.newState()
-		}
-		if m.mtp != nil {
-			p.mtp.block.attention = m.mtp.block.attention.newState()
 		}
 		m.passes = append(m.passes, p)
 	}
@@ -332,9 +257,9 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	if p.cp = m.contextOf(b, train); p.cp != nil {
 		b = p.cp.cut()
 	}
-	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
+	p.batch, p.train, p.recompute, p.observer, p.chains = b, train, m.Recompute, m.observer, m.ChainPasses
 	p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
-	p.out, p.dh, p.dembedded, p.dmtp = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
+	p.out, p.dh, p.dembedded, p.dahead = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)
@@ -382,7 +307,7 @@ func (m *Model) beginStep() {
 		m.inFlight[0].end()
 	}
 	m.begun, m.several = 0, false
-	m.rowStore.reset()
+	m.sums.rows.reset()
 }
 
 // ActivationPeak returns the maximum bytes that the passes of m with this Exec have held: in its
@@ -393,7 +318,7 @@ func (m *Model) ActivationPeak(ex *tensor.Exec) int { return ActivationPeak(ex, 
 func ActivationPeak(ex *tensor.Exec, stages ...*Model) int {
 	n := ex.Peak() + stages[0].arenas.peak()
 	for _, m := range stages {
-		n += m.rowStore.bytes()
+		n += m.sums.rows.bytes()
 	}
 	return n
 }
@@ -407,9 +332,9 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	for _, a := range m.arenas.all {
 		a.Used(each("saved activations"))
 	}
-	m.rowStore.Used(each("saved activations"))
-	if m.rowStore.rests != nil {
-		m.rowStore.rests.Used(each("saved activations"))
+	m.sums.rows.Used(each("saved activations"))
+	if m.sums.rows.rests != nil {
+		m.sums.rows.rests.Used(each("saved activations"))
 	}
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
@@ -420,4 +345,24 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 			}
 		}
 	}
+}
+
+// contextOf returns this rank's part of a pass over b; nil: b is its own.
+func (m *Model) contextOf(b Batch, train bool) *contextPart {
+	if m.context == nil || !train && !b.Shared || len(b.Inputs) == 0 {
+		return nil
+	}
+	comm := m.mesh.Sequence
+	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
+		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
+	}
+	return &contextPart{group: m.context, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
+}
+
+// PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
+func (m *Model) PassTokens(b Batch, train bool) int {
+	if c := m.contextOf(b, train); c != nil {
+		return c.tokens
+	}
+	return len(b.Inputs)
 }

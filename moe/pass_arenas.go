@@ -1,14 +1,12 @@
 package moe
 
-import "spmoe/tensor"
+import (
+	"spmoe/tensor"
+)
 
 // passArenas holds the memory of passes: an arena for each that is in flight at once. Stages on one
 // rank share it.
 type passArenas struct{ all, idle []*tensor.Arena }
-
-// ShareArenas makes the passes of m use the arenas of other, a stage on the same rank. A pass then
-// takes the memory that a pass of any of these stages has left. Call it before the first pass of m.
-func (m *Model) ShareArenas(other *Model) { m.arenas = other.arenas }
 
 // take returns an empty arena, a new one with room for the given bytes if none is idle.
 func (a *passArenas) take(ex *tensor.Exec, bytes int) *tensor.Arena {

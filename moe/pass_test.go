@@ -164,7 +164,7 @@ func (c interleaving) check(t *testing.T) {
 		if len(model.inFlight) > 0 || len(model.idle) != len(model.passes) || len(model.passes) > len(sequences) {
 			t.Errorf("rank %d: %d passes in flight, %d of %d idle", comm.Rank(), len(model.inFlight), len(model.idle), len(model.passes))
 		}
-		if kept := model.rowStore.Peak() > 0; kept != c.gathered {
+		if kept := model.sums.rows.Peak() > 0; kept != c.gathered {
 			t.Errorf("rank %d: rows were kept %v, want %v", comm.Rank(), kept, c.gathered)
 		}
 		return nil

@@ -62,7 +62,7 @@ func TestPassTree(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
 	for passes := 1; passes <= 33; passes++ {
 		result := tensor.New(tensor.FP32, 1)
-		tree := newPassTree(result)
+		tree := newSumTree(result)
 		x := make([]float32, passes)
 		for i := range x {
 			x[i] = rng.Float32()
@@ -89,7 +89,7 @@ func TestPassTree(t *testing.T) {
 // Passes in a chain need no copies, and are added in their order.
 func TestPassChain(t *testing.T) {
 	ex := tensor.NewExec()
-	tree, want := newPassTree(tensor.New(tensor.FP32, 1)), float32(0)
+	tree, want := newSumTree(tensor.New(tensor.FP32, 1)), float32(0)
 	for i := range 8 {
 		x := 1 + float32(i)/3
 		to, adds := tree.next(ex, true)

@@ -15,31 +15,6 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// passSums is this rank's part of the sums over ranks of a part of a group's gradients.
-type passSums struct {
-	peers  *collective.Comm
-	counts []int         // elements of Grad that each of peers owns
-	all    tensor.Tensor // the elements of Grad that peers own
-	own    tensor.Tensor // those of this rank
-	passes passTree      // the sum of own over earlier passes of this step
-}
-
-// Division says which elements of a flat vector each of some ranks owns, one range after the other
-// from element First on: Counts[r] for rank r.
-type Division struct {
-	First  int
-	Counts []int
-}
-
-// End returns the end of the last range.
-func (d Division) End() (end int) {
-	end = d.First
-	for _, n := range d.Counts {
-		end += n
-	}
-	return end
-}
-
 // Divide says which elements of Grad each of some peers owns. Parts of a group may be divided each
 // by itself. The peers are Ranks or, if hosts hold the group once each, Across. Passes with
 // [Batch.More] then end with a sum over peers, and [Group.SumGrad] follows the last pass of a step.
@@ -48,9 +23,8 @@ func (d Division) End() (end int) {
 func (g *Group) Divide(peers *collective.Comm, parts ...Division) {
 	g.sums = nil
 	for _, d := range parts {
-		s := passSums{peers: peers, counts: d.Counts, all: g.Grad.Slice(d.First, d.End())}
 		own := Division{d.First, d.Counts[:peers.Rank()]}.End()
-		s.own = g.Grad.Slice(own, own+d.Counts[peers.Rank()])
+		s := sliceSum{peers: peers, counts: d.Counts, all: g.Grad.Slice(d.First, d.End()), own: g.Grad.Slice(own, own+d.Counts[peers.Rank()])}
 		s.passes.dims = s.own.Dims()
 		g.sums = append(g.sums, s)
 	}
@@ -61,12 +35,12 @@ func (g *Group) Divide(peers *collective.Comm, parts ...Division) {
 // and exist on the host of that rank only. Slices follow each other in the order of Ranks or, with
 // Across, in that of the places on hosts. nil: it is another group.
 func (g *Group) Slices() (all []Division) {
-	if g.together == nil || g.together.remote == nil {
+	if g.together == nil || g.together.order == nil {
 		return nil
 	}
 	for _, w := range g.weights {
 		d, cols := Division{First: w.at}, w.Grad.Mat().Cols
-		for _, rank := range g.together.remote.order {
+		for _, rank := range g.together.order {
 			rows := w.shares[rank]
 			d.Counts = append(d.Counts, (rows[1]-rows[0])*cols)
 		}
@@ -81,27 +55,23 @@ func (g *Group) Slices() (all []Division) {
 func (g *Group) SumGrad(ex *tensor.Exec) error {
 	defer ex.Enter(ex.Enter(profile.Collectives))
 	for i := range g.sums {
-		if err := g.sums[i].reduce(ex); err != nil {
+		s := &g.sums[i]
+		if err := s.reduce(s.own); err != nil {
 			return fmt.Errorf("summing %s gradients: %w", g.Name, err)
 		}
-		g.sums[i].passes.addTo(ex, g.sums[i].own)
-	}
-	return nil
-}
-
-// reduce sums the gradients of a pass over the ranks.
-func (s *passSums) reduce(ex *tensor.Exec) error {
-	if err := collective.ReduceScatter(s.peers, s.own.F32(), s.all.F32(), s.counts, collective.Sum); err != nil {
-		return err
+		s.passes.addTo(ex, s.own)
 	}
 	return nil
 }
 
 // sumPass sums the gradients of a pass over the ranks and adds them to those of earlier passes. The
 // next pass stores its own.
-func (p phase) sumPass() error {
+func (s *stepSums) sumPass(p phase) error {
 	ex := p.ex
-	for _, g := range p.model.Groups {
+	for _, g := range s.groups {
+		if p.ex.Dry() && g.Across != nil { // a dry run does not divide groups
+			g.restart()
+		}
 		if len(g.sums) == 0 || g.sums[0].peers.Size() < 2 {
 			continue // one rank adds up its passes itself
 		}
@@ -110,30 +80,18 @@ func (p phase) sumPass() error {
 			return err
 		}
 		for j := range g.sums {
-			if err := g.sums[j].sumPass(p); err != nil {
+			if err := g.sums[j].addPass(p); err != nil {
 				return fmt.Errorf("summing %s gradients: %w", g.Name, err)
 			}
 		}
-		for _, w := range g.weights {
-			w.passes.restart()
-		}
+		g.restart()
 	}
 	return nil
 }
 
-// sumPass sums the gradients of a pass over the ranks and saves them, since the next pass
-// overwrites Grad.
-func (s *passSums) sumPass(p phase) error {
-	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
-	if err := s.reduce(p.ex); err != nil {
-		return err
+// restart makes the next pass store its own gradients.
+func (g *Group) restart() {
+	for _, w := range g.weights {
+		w.passes.restart()
 	}
-	sum, adds := s.passes.next(p.ex, p.completes())
-	if adds {
-		add(p.ex, sum, s.own)
-	} else {
-		tensor.Convert(p.ex, sum.Mat(), s.own.Mat())
-	}
-	s.passes.push(p.ex, p.completes())
-	return nil
 }

@@ -6,6 +6,48 @@ import (
 	"spmoe/tensor"
 )
 
+// passState is what layers know of a pass, in both of its halves.
+type passState struct {
+	batch     Batch
+	train     bool
+	recompute Recompute
+	arena     *tensor.Arena // one of the model, until the pass ends
+	observer  func(name string, t tensor.Tensor)
+	decoding  decoding     // nil: sequences are computed as a whole
+	cp        *contextPart // this rank's part of the sequence; nil: batch has whole ones
+	mesh      *Mesh        // of the model
+	layers    int          // of the model, without blocks that predict further ahead
+	lastLayer int          // the number of the stage's last block
+
+	sums       gradientSums
+	chains     bool // the dense gradients of passes are added one after another
+	deferred   bool // the step has several passes, or the experts have replicas: see rowSums
+	multiplies bool // it multiplies the rows of routed experts that passes have saved
+
+	sequences []sequenceLoss // of this rank
+	loss      Loss
+
+	place   int      // in the order in which the passes of a step add to the gradients
+	earlier uint64   // rows of earlier passes, and of earlier ranks in this one: see Pass.locate
+	rows    []uint64 // memory for the indices of rows: see draws
+
+	// the first failure of a collective inside a layer; what the pass computes after it has no
+	// meaning, and it ends after the current block
+	failed error
+}
+
+// gradientSums computes the gradients whose operands wait, and is collective.
+type gradientSums interface{ compute(p phase) error }
+
+// contextPart is this rank's part of the sequence of a pass.
+type contextPart struct {
+	group       *peers // the ranks that share the sequence
+	tensor      *peers // the ranks of the tp group; nil: this one alone
+	rank, ranks int    // of the group
+	tokens      int    // of each rank
+	whole       Batch  // of the group: one sequence
+}
+
 // phase is one half of a pass, forward or backward, on its way through the layers. It says where
 // results go:
 //
@@ -15,7 +57,7 @@ import (
 //	cheap    the part of saved that Recompute may recompute at little cost
 //	scratch  the rest: what lives until the layer, or its half of a block, returns
 type phase struct {
-	*Pass
+	*passState
 	ex    *tensor.Exec
 	layer int // the current layer
 
@@ -25,29 +67,38 @@ type phase struct {
 	fused       bool // backward: each layer adds to its weights' gradients at once
 }
 
+// decoding is what attention needs of the earlier tokens of sequences that are extended. All
+// matrices have the rows of the pass.
+type decoding interface {
+	// rotate rotates x, [tokens, 2·pairs], to the positions of its tokens.
+	rotate(ex *tensor.Exec, layer int, x tensor.Matrix)
+	// attend appends k and v to the cache of a layer, and sets o to the output of attention.
+	attend(ex *tensor.Exec, layer int, shape tensor.AttentionShape, o, q, k, v tensor.Tensor)
+}
+
 // forwardPhase returns the phase of a forward pass. An evaluation puts its results where a training
 // pass would, so that both use the same memory.
-func (p *Pass) forwardPhase(ex *tensor.Exec) phase {
-	f := phase{Pass: p, ex: ex, scratch: &ex.Arena}
+func (p *passState) forwardPhase(ex *tensor.Exec) phase {
+	f := phase{passState: p, ex: ex, scratch: &ex.Arena}
 	f.saved, f.cheap = p.recompute.arenas(p.arena, &ex.Arena)
 	return f
 }
 
 // fusedPhase returns the phase of a backward pass in which each layer computes the gradients of its
 // weights together with that of its input.
-func (p *Pass) fusedPhase(ex *tensor.Exec) phase {
-	return phase{Pass: p, ex: ex, fused: true, saved: &ex.Arena, cheap: &ex.Arena, scratch: &ex.Arena}
+func (p *passState) fusedPhase(ex *tensor.Exec) phase {
+	return phase{passState: p, ex: ex, fused: true, saved: &ex.Arena, cheap: &ex.Arena, scratch: &ex.Arena}
 }
 
 // inputPhase returns the phase of the gradients of inputs only. The operands of the weights'
 // gradients stay until weightPhase.
-func (p *Pass) inputPhase(ex *tensor.Exec) phase {
-	return phase{Pass: p, ex: ex, saved: p.arena, cheap: p.arena, scratch: &ex.Arena}
+func (p *passState) inputPhase(ex *tensor.Exec) phase {
+	return phase{passState: p, ex: ex, saved: p.arena, cheap: p.arena, scratch: &ex.Arena}
 }
 
 // weightPhase returns the phase of the gradients of weights only.
-func (p *Pass) weightPhase(ex *tensor.Exec) phase {
-	return phase{Pass: p, ex: ex, saved: &ex.Arena, cheap: &ex.Arena, scratch: &ex.Arena}
+func (p *passState) weightPhase(ex *tensor.Exec) phase {
+	return phase{passState: p, ex: ex, saved: &ex.Arena, cheap: &ex.Arena, scratch: &ex.Arena}
 }
 
 // savingAll returns the phase without recomputation: everything that is saved is in the arena of
@@ -102,7 +153,7 @@ func (p phase) residual(dy tensor.Tensor) tensor.Tensor {
 // in says which part of the model allocates from now on, for a dry run.
 func (p phase) in(part Part) {
 	if p.ex.Dry() {
-		p.ex.Label(PartKey{part, part == Joint || p.layer == p.model.Config.Layers}.label())
+		p.ex.Label(PartKey{part, p.layer >= p.layers}.label())
 	}
 }
 
@@ -112,10 +163,16 @@ func (p phase) observe(name string, t tensor.Tensor) {
 	}
 }
 
-// scale is the derivative of the mean loss by one token's cross-entropy, scaleMTP that for the MTP
-// module.
+// scale is the derivative of the mean loss by one token's cross-entropy.
 func (p phase) scale() float32 { return 1 / float32(p.batch.GlobalSequences*p.batch.Seq) }
 
-func (p phase) scaleMTP() float32 {
-	return float32(p.model.Config.MTPWeight / float64(p.batch.GlobalSequences*max(p.batch.Seq-1, 1)))
+// completes reports whether the sums over passes end with this pass: see sumTree.next.
+func (p phase) completes() bool { return !p.batch.More || p.chains }
+
+// defersWgrad reports whether the weight gradients of groups of rows are deferred.
+func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred }
+
+// like returns a new matrix of x's shape and type.
+func like(to *tensor.Arena, x tensor.Tensor) tensor.Tensor {
+	return to.New(x.DType(), x.Dim(0), x.Dim(1))
 }

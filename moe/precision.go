@@ -3,8 +3,8 @@ package moe
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strings"
 
 	"spmoe/mx"
 	"spmoe/tensor"
@@ -20,8 +20,8 @@ type Precision struct {
 	Experts *Recipe      // grouped products of the routed experts; nil: in DType
 
 	// PlainFirst and PlainLast are the numbers of transformer layers at the beginning and at the
-	// end that compute in DType regardless of the recipes. The MTP module comes after the last
-	// layer and counts with it.
+	// end that compute in DType regardless of the recipes. Layers that predict further ahead come
+	// after the last layer and count with it.
 	PlainFirst, PlainLast int
 	// PlainTail is PlainLast as a share of the layers, rounded up. The larger number counts.
 	PlainTail float64
@@ -33,58 +33,6 @@ type Precision struct {
 	// Layers are the recipes of single layers, which override all of the above. If several select a
 	// layer, the last one counts.
 	Layers []LayerRecipe
-}
-
-// Precisions lists the built-in recipes with their published settings.
-func Precisions() []Precision { return DefaultOptions().Precisions() }
-
-// Precisions lists the built-in recipes with these settings, which must be valid.
-func (o Options) Precisions() []Precision {
-	mxfp8, mxint8 := uniform(cast(mx.E4M3), cast(mx.E4M3)), uniform(cast(mx.INT8), cast(mx.INT8))
-	e2m3, e3m2 := uniform(cast(mx.E2M3), cast(mx.E2M3)), uniform(cast(mx.E3M2), cast(mx.E3M2))
-	fp8Tensor := uniform(cast(mx.FP8Tensor), cast(mx.FP8Tensor))
-	highWgrad := &Recipe{Forward: mxfp8.Forward, Dgrad: mxfp8.Dgrad}
-	return []Precision{
-		{Name: "fp32", About: "FP32 throughout", DType: tensor.FP32},
-		{Name: "bf16", About: "BF16 storage, FP32 accumulation", DType: tensor.BF16},
-		{Name: "mxfp8", About: "MXFP8 (E4M3) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: mxfp8, Experts: mxfp8},
-		{Name: "mxfp8-experts", About: "MXFP8 in the experts only", DType: tensor.BF16, Experts: mxfp8},
-		{Name: "mxfp8-wgrad-bf16", About: "mxfp8 with BF16 weight gradients", DType: tensor.BF16, Linears: highWgrad, Experts: highWgrad},
-		{Name: "mxint8", About: "MXINT8 in all three products of every linear layer and expert", DType: tensor.BF16, Linears: mxint8, Experts: mxint8},
-		o.NVFP4.precision(),
-		o.FP8.precision(),
-		{Name: "fp8-tensor", About: "E4M3 with one scale per tensor in all three products of every linear layer and expert", DType: tensor.BF16, Linears: fp8Tensor, Experts: fp8Tensor},
-		mxfp4("mxfp4", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in BF16", Product{}),
-		mxfp4("mxfp4-mxfp8", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in MXFP8", mxfp8.Forward),
-		o.MXFP4.precision(),
-		{Name: "mxfp6-e2m3", About: "MXFP6 (E2M3) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e2m3, Experts: e2m3},
-		{Name: "mxfp6-e3m2", About: "MXFP6 (E3M2) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e3m2, Experts: e3m2},
-	}
-}
-
-// PrecisionNames lists the names of the built-in recipes.
-func PrecisionNames() []string {
-	var names []string
-	for _, p := range Precisions() {
-		names = append(names, p.Name)
-	}
-	return names
-}
-
-// PrecisionByName returns a built-in recipe with its published settings.
-func PrecisionByName(name string) (Precision, error) { return DefaultOptions().Precision(name) }
-
-// Precision returns a built-in recipe with these settings.
-func (o Options) Precision(name string) (Precision, error) {
-	if err := o.Validate(); err != nil {
-		return Precision{}, err
-	}
-	for _, p := range o.Precisions() {
-		if p.Name == name {
-			return p.WithSum(sumOf(o.Sum)), nil
-		}
-	}
-	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(PrecisionNames(), ", "))
 }
 
 // Quantizes reports whether any layer has quantized products.
@@ -206,18 +154,6 @@ func (p Precision) CheckReplicas() error {
 	return nil
 }
 
-// CheckChains returns an error if the gradients of dense weights cannot go from host to host as a
-// chain of sums.
-func (p Precision) CheckChains() error {
-	plain := Recipe{Sum: p.Sum}
-	for _, r := range append(p.recipesOf(Linear), &plain) {
-		if !r.chains() {
-			return fmt.Errorf("precision %s with sum %v: sums of weight gradients cannot go on with the next part of a sequence, so the ranks that share one must be on one host", p.Name, p.Sum)
-		}
-	}
-	return nil
-}
-
 // chains reports whether a sum over rows can go on with that of earlier ones: see mx.Sum.Continues.
 func (r *Recipe) chains() bool {
 	left, right := r.Wgrad.Left.Format, r.Wgrad.Right.Format
@@ -270,7 +206,7 @@ func (p Precision) of(part Part, layer, layers int) *Recipe {
 		}
 	}
 	if last := p.lastPlain(layers); layer < p.PlainFirst || last > 0 && layer >= layers-last {
-		return nil // without plain layers at the end the MTP module, layer number layers, is quantized
+		return nil // without plain layers at the end, those that predict further ahead are quantized
 	}
 	return p.Of(part.Class())
 }
@@ -296,4 +232,9 @@ func (p Precision) Of(class Class) *Recipe {
 		return p.Experts
 	}
 	return nil
+}
+
+// lastPlain returns the number of layers at the end that are not quantized.
+func (p Precision) lastPlain(layers int) int {
+	return max(p.PlainLast, int(math.Ceil(p.PlainTail*float64(layers))))
 }

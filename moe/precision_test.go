@@ -61,7 +61,7 @@ func TestQuantizedLinear(t *testing.T) {
 		for _, grouped := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s-grouped%v", name, grouped), func(t *testing.T) {
 				ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
-				l := linear{mx: &mxLinear{Recipe: *how}}
+				l := linear{mx: &mxLinear{Recipe: *how}, weight: weight{owner: ownSums{}}}
 				at, weightGroups := []int32(nil), mx.EqualGroups(1, n)
 				if grouped {
 					at, weightGroups = ends, mx.EqualGroups(groups, n)
@@ -70,11 +70,11 @@ func TestQuantizedLinear(t *testing.T) {
 				if !grouped {
 					l.W, l.Grad = l.W.Index(0), l.Grad.Index(0)
 				}
-				l.passes = newPassTree(l.Grad)
+				l.passes = newSumTree(l.Grad)
 				x, dy := gaussians(ex, rng, 77, k), gaussians(ex, rng, 77, n)
 				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)
-				p, s := &Pass{train: true, batch: Batch{Seq: 77}}, linearState{}
+				p, s := &passState{train: true, batch: Batch{Seq: 77}}, linearState{}
 				y := l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, rowGroups: rowGroups{ends: at}}, &s)
 				dx := l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 
@@ -136,7 +136,7 @@ func TestWeightsAreQuantizedByRefresh(t *testing.T) {
 	l.W, l.Grad = gaussians(ex, rng, 32, 32), tensor.New(tensor.FP32, 32, 32)
 	x := gaussians(ex, rng, 3, 32)
 	forward := func() tensor.Tensor {
-		return l.forward((&Pass{}).forwardPhase(ex), &ex.Arena, &activation{Tensor: x}, &linearState{})
+		return l.forward((&passState{}).forwardPhase(ex), &ex.Arena, &activation{Tensor: x}, &linearState{})
 	}
 	l.mx.allocate(nil, l.W)
 	l.mx.refresh(ex, l.W)

@@ -45,7 +45,7 @@ func (l *Products) Compute(ex *tensor.Exec, p Precision, sum mx.Sum) error {
 		layer.mx.refresh(ex, l.W)
 	}
 	backward := l.DX.Rows > 0 || l.DW.Valid()
-	pass := &Pass{train: backward, batch: Batch{Seq: max(l.X.Dim(0), 1), Seed: l.Seed, Step: l.Step}}
+	pass := &passState{train: backward, batch: Batch{Seq: max(l.X.Dim(0), 1), Seed: l.Seed, Step: l.Step}}
 	f := pass.fusedPhase(ex)
 	x := &activation{Tensor: l.X, rowGroups: rowGroups{ends: l.Ends}}
 	layer.mx.quantizeInput(f, x)
@@ -62,7 +62,7 @@ func (l *Products) Compute(ex *tensor.Exec, p Precision, sum mx.Sum) error {
 	dy := &activation{Tensor: l.DY, rowGroups: x.rowGroups}
 	layer.mx.quantizeGradient(f, dy)
 	if l.DW.Valid() {
-		layer.passes = newPassTree(l.DW)
+		layer.passes = newSumTree(l.DW)
 		layer.wgrad(f, dy, x, pass.batch.Seq)
 	}
 	if l.DX.Rows > 0 {

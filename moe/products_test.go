@@ -28,14 +28,14 @@ func TestProducts(t *testing.T) {
 			if ends != nil {
 				w = w.Reshape(groups, n, k)
 			}
-			l := linear{weight: weight{W: w, Grad: tensor.New(tensor.FP32, w.Dims()...)}}
-			l.passes = newPassTree(l.Grad)
+			l := linear{weight: weight{W: w, Grad: tensor.New(tensor.FP32, w.Dims()...), owner: ownSums{}}}
+			l.passes = newSumTree(l.Grad)
 			if how := p.Of(class); how != nil {
 				l.mx = &mxLinear{Recipe: *how}
 				l.mx.allocate(nil, w)
 				l.mx.refresh(ex, w)
 			}
-			pass := &Pass{train: true, batch: Batch{Seq: rows, Seed: 3, Step: 4}}
+			pass := &passState{train: true, batch: Batch{Seq: rows, Seed: 3, Step: 4}}
 			state := &linearState{}
 			y := l.forward(pass.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, rowGroups: rowGroups{ends: ends}}, state)
 			dx := l.backward(pass.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, state)

@@ -12,18 +12,6 @@ import (
 	"spmoe/tensor"
 )
 
-// HeadRows describes the rows of a projection of queries or keys. The rows of a head are adjacent.
-type HeadRows struct {
-	// Top has the largest score of each head in the passes since ZeroGrad, or 0 if all are
-	// negative; nil: scores are not recorded. [Group.ShareScores] makes it that of all ranks.
-	Top []float32
-
-	Rows int // of a head
-	// The first Root rows take the root of the head's factor, because queries and keys both take
-	// it. The next Whole rows take all of it: those of rotated queries, whose keys all heads share.
-	Root, Whole int
-}
-
 // Clip scales the rows of heads whose largest score exceeds limit, by limit over that score. It
 // changes nothing if scores are not recorded or h is nil.
 //
@@ -53,23 +41,11 @@ func (m *Model) RecordScores() {
 		if g.Name != groupNames[1] {
 			continue
 		}
-		all := m.attentions()
-		g.scores = make([]float32, len(all)*heads)
-		for i, a := range all {
-			a.record(g.scores[i*heads : (i+1)*heads])
+		g.scores = make([]float32, len(m.blocks)*heads)
+		for i, b := range m.blocks {
+			b.attention.record(g.scores[i*heads : (i+1)*heads])
 		}
 	}
-}
-
-// attentions lists the attention layers of the stage, and that of the MTP module.
-func (m *Model) attentions() (all []attention) {
-	for _, b := range m.blocks {
-		all = append(all, b.attention)
-	}
-	if m.mtp != nil {
-		all = append(all, m.mtp.block.attention)
-	}
-	return all
 }
 
 // ShareScores makes the recorded scores those of all ranks with the group. It is collective if

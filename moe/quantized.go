@@ -1,24 +1,9 @@
 package moe
 
 import (
-	"spmoe/collective"
 	"spmoe/mx"
 	"spmoe/tensor"
 )
-
-// mxLinear multiplies for a linear layer according to its recipe. It holds the quantized forms of
-// the weight, computed once per step. Inputs and gradients are quantized once per pass for all
-// products that need them; their quantized forms are in their activation.
-type mxLinear struct {
-	Recipe
-	identity identity
-	// number of the first of this rank's experts
-	firstExpert int
-	peers       *collective.Comm // ranks that have other rows of inputs and gradients, for scales of tensors; nil: none
-	operands    *operands        // holds the model's observer; nil: there is none
-	inference   bool             // there is no backward pass
-	rows, cols  mx.Tensor        // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
-}
 
 // quantizesForward, quantizesDgrad and quantizesWgrad report which products have quantized
 // operands. A layer without a recipe has none.

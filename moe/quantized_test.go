@@ -23,7 +23,7 @@ func TestSharedInput(t *testing.T) {
 			if share {
 				inputs[1] = inputs[0]
 			}
-			p := &Pass{train: true, batch: Batch{Seq: rows}}
+			p := &passState{train: true, batch: Batch{Seq: rows}}
 			count := &operands{observer: func(q Quantized) {
 				if q.Operand == Input {
 					shown++
@@ -33,7 +33,7 @@ func TestSharedInput(t *testing.T) {
 				l := &layers[i]
 				l.mx = &mxLinear{Recipe: *how, operands: count}
 				l.W, l.Grad = gaussians(ex, rng, n, k), tensor.New(tensor.FP32, n, k)
-				l.passes = newPassTree(l.Grad)
+				l.passes, l.owner = newSumTree(l.Grad), ownSums{}
 				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)
 			}
@@ -69,7 +69,7 @@ func TestSharingNeedsOneFormat(t *testing.T) {
 		panics        bool
 	}{{e4m3, plain, false}, {plain, e4m3, false}, {e4m3, e4m3, false}, {int8, e4m3, true}} {
 		ex := tensor.NewExec()
-		x, p := &activation{Tensor: gaussians(ex, rand.New(rand.NewPCG(1, 2)), 8, 32)}, (&Pass{}).forwardPhase(ex)
+		x, p := &activation{Tensor: gaussians(ex, rand.New(rand.NewPCG(1, 2)), 8, 32)}, (&passState{}).forwardPhase(ex)
 		forward := func(l *linear) {
 			l.W = tensor.New(tensor.BF16, 32, 32)
 			if l.mx != nil {
@@ -101,7 +101,7 @@ func TestEvaluationQuantizesOneWay(t *testing.T) {
 	x := gaussians(ex, rng, 40, 96)
 	forward := func(train bool) ([]byte, *activation) {
 		in := &activation{Tensor: x}
-		return l.forward((&Pass{train: train}).forwardPhase(ex), &ex.Arena, in, &linearState{}).Bytes(), in
+		return l.forward((&passState{train: train}).forwardPhase(ex), &ex.Arena, in, &linearState{}).Bytes(), in
 	}
 	want, evaluated := forward(false)
 	got, trained := forward(true)

@@ -62,8 +62,8 @@ func train(t *testing.T, cfg Config, dtype tensor.DType, b Batch, cuts []int, mi
 
 func (o *outcome) add(m *member, losses []Loss) {
 	for _, l := range losses {
-		o.loss.Sum, o.loss.MTP, o.loss.Balance = o.loss.Sum+l.Sum, o.loss.MTP+l.MTP, o.loss.Balance+l.Balance
-		o.loss.Tokens, o.loss.MTPTokens = o.loss.Tokens+l.Tokens, o.loss.MTPTokens+l.MTPTokens
+		o.loss.Sum, o.loss.Ahead, o.loss.Balance = o.loss.Sum+l.Sum, o.loss.Ahead+l.Ahead, o.loss.Balance+l.Balance
+		o.loss.Tokens, o.loss.AheadTokens = o.loss.Tokens+l.Tokens, o.loss.AheadTokens+l.AheadTokens
 	}
 	grads := m.gradients()
 	o.raw[m.comm.Rank()] = grads
@@ -95,15 +95,15 @@ func (o outcome) agrees(t *testing.T, want outcome) {
 		got, want float64
 	}{
 		{"cross-entropy", o.loss.Sum, want.loss.Sum},
-		{"MTP cross-entropy", o.loss.MTP, want.loss.MTP},
+		{"MTP cross-entropy", o.loss.Ahead, want.loss.Ahead},
 		{"balance loss", o.loss.Balance, want.loss.Balance},
 	} {
 		if !(math.Abs(l.got-l.want) <= 1e-6*math.Abs(l.want)) {
 			t.Errorf("%s is %.9g, want %.9g", l.name, l.got, l.want)
 		}
 	}
-	if o.loss.Tokens != want.loss.Tokens || o.loss.MTPTokens != want.loss.MTPTokens {
-		t.Errorf("%d and %d MTP tokens, want %d and %d", o.loss.Tokens, o.loss.MTPTokens, want.loss.Tokens, want.loss.MTPTokens)
+	if o.loss.Tokens != want.loss.Tokens || o.loss.AheadTokens != want.loss.AheadTokens {
+		t.Errorf("%d and %d MTP tokens, want %d and %d", o.loss.Tokens, o.loss.AheadTokens, want.loss.Tokens, want.loss.AheadTokens)
 	}
 	if len(o.grads) != len(want.grads) {
 		t.Errorf("%d parameters, want %d", len(o.grads), len(want.grads))
@@ -131,7 +131,7 @@ func TestRanksAgree(t *testing.T) {
 	cfg := spreadModel()
 	b := batchOf(11, 8, 8, cfg.Vocab)
 	want := train(t, cfg, tensor.FP32, b, even(8, 1), 8)
-	if want.loss.Tokens != 64 || want.loss.MTPTokens != 56 || want.loss.Balance <= 0 {
+	if want.loss.Tokens != 64 || want.loss.AheadTokens != 56 || want.loss.Balance <= 0 {
 		t.Fatalf("measured %+v", want.loss)
 	}
 	for _, c := range []struct {

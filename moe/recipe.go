@@ -104,3 +104,16 @@ func (r *Recipe) WeightBytes() float64 {
 	}
 	return bytes
 }
+
+// Operand is the role of a quantized tensor in the products of a linear layer.
+type Operand uint8
+
+// The operands.
+const (
+	Input Operand = iota
+	Weight
+	Gradient // of the layer's output
+)
+
+// String implements [fmt.Stringer].
+func (o Operand) String() string { return [...]string{"input", "weight", "gradient"}[o] }

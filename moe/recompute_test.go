@@ -72,7 +72,7 @@ func trainRecomputed(t *testing.T, cfg Config, how recipe, ranks int, mode Recom
 				}
 			}
 			l := &out.losses[r]
-			l.Sum, l.MTP, l.Balance, l.Dropped, l.Tokens = l.Sum+loss.Sum, l.MTP+loss.MTP, l.Balance+loss.Balance, l.Dropped+loss.Dropped, l.Tokens+loss.Tokens
+			l.Sum, l.Ahead, l.Balance, l.Dropped, l.Tokens = l.Sum+loss.Sum, l.Ahead+loss.Ahead, l.Balance+loss.Balance, l.Dropped+loss.Dropped, l.Tokens+loss.Tokens
 		}
 		for _, route := range model.Routings() {
 			out.loads[r] = append(out.loads[r], slices.Clone(route.Load))

@@ -17,23 +17,18 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// remoteRows moves rows between the replicas of experts on several hosts.
-type remoteRows struct {
-	*remote
-	order []int // of the ranks' shares: see [Group.Slices]
-}
-
-func newRemoteRows(m Mesh) *remoteRows {
-	r := &remoteRows{newRemote(m.Replicas, newHost(m.ReplicasHost, nil)), everyRank(m.Replicas.Size())}
+// newReplicas returns the ranks that have the experts of this one, on several hosts.
+func newReplicas(m Mesh) *host {
+	h := &host{peers: newPeers(m.Replicas, m.ReplicasHost), order: everyRank(m.Replicas.Size())}
 	if m.ReplicasAcross != nil { // ranks with the same place are neighbors
-		r.order = nil
+		h.order = nil
 		for place := range m.ReplicasHost.Size() {
 			for _, ranks := range m.Replicas.Hosts() {
-				r.order = append(r.order, ranks[place])
+				h.order = append(h.order, ranks[place])
 			}
 		}
 	}
-	return r
+	return h
 }
 
 // openRows is open for the weights that wait, whose rows are in mine. Of ranks of other hosts, it
@@ -43,7 +38,7 @@ func (h *host) openRows(p phase, mine [][]byte) (o openBuffers, err error) {
 	if err != nil {
 		return o, err
 	}
-	return h.remote.open(p, mine, h.transferRows(p, ends))
+	return h.openParts(p.ex, mine, h.transferRows(p, ends))
 }
 
 // exchangeEnds returns the ends of the groups of rows of each rank: those of each weight that
@@ -85,7 +80,7 @@ func (h *host) exchangeEnds(p phase) (all [][]int32, err error) {
 func (h *host) transferRows(p phase, ends [][]int32) [][][]byte {
 	lists := make([][][]byte, h.comm.Size())
 	for r := range lists {
-		if h.remote.isHere(r) {
+		if h.isHere(r) {
 			continue
 		}
 		theirs := ends[r]
@@ -94,8 +89,8 @@ func (h *host) transferRows(p phase, ends [][]int32) [][][]byte {
 			to, own := w.layer.shares[r], w.layer.rows
 			for _, rows := range w.rows {
 				lo, hi := groupsOf(rows.ends, to[0]/experts, to[1]/experts)
-				h.remote.sent.Send(r, rowBytes(rows.dy, lo, hi))
-				h.remote.sent.Send(r, rowBytes(rows.x, lo, hi))
+				h.sent.Send(r, rowBytes(rows.dy, lo, hi))
+				h.sent.Send(r, rowBytes(rows.x, lo, hi))
 				n := len(rows.ends)
 				lists[r] = append(lists[r], h.receiveRows(p, r, rows, theirs[:n], own[0]/experts, own[1]/experts)...)
 				theirs = theirs[n:]
@@ -110,8 +105,8 @@ func (h *host) transferRows(p phase, ends [][]int32) [][][]byte {
 func (h *host) receiveRows(p phase, from int, like wgradRows, ends []int32, first, end int) [][]byte {
 	lo, hi := groupsOf(ends, first, end)
 	dy, x := p.ex.New(like.dy.DType(), hi-lo, like.dy.Dim(1)), p.ex.New(like.x.DType(), hi-lo, like.x.Dim(1))
-	h.remote.received.Recv(from, dy.Bytes())
-	h.remote.received.Recv(from, x.Bytes())
+	h.received.Recv(from, dy.Bytes())
+	h.received.Recv(from, x.Bytes())
 	if p.ex.Dry() {
 		return like.buffers(p.ex, nil)
 	}

@@ -12,11 +12,6 @@ import (
 	"spmoe/tensor"
 )
 
-// addExperts is add for the rows of experts, pass by pass.
-func (h *host) addExperts(l *linear, rows []wgradRows) {
-	h.waiting = append(h.waiting, wgrad{layer: l, rows: rows})
-}
-
 // rowBuffers is the number of buffers in which peers read rows: dy, x and the ends of the groups.
 const rowBuffers = 3
 
@@ -94,7 +89,7 @@ func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) error {
 		}
 	}
 	if n := l.W.Dim(1); l.rows[0] < l.rows[1] {
-		l.concatenatedWgrad(p, parts, l.rows[0]/n, l.rows[1]/n)
+		w.multiply(p, parts, l.rows[0]/n, l.rows[1]/n)
 	}
 	p.pushGrad(&l.weight)
 	return nil

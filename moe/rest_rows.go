@@ -21,25 +21,6 @@ func (l *linear) wgradUnit() int {
 	return max(format.MXBlock, dy.Block[1], x.Block[1], dy.Hadamard)
 }
 
-// restOf returns the rows of a layer that earlier passes of the step have left over, of some groups
-// of rows like those given. It is nil if the step has one pass.
-func (p phase) restOf(l *linear, like wgradRows, groups int) *restRows {
-	store := &p.model.rowStore
-	rest := store.rest[l]
-	if rest == nil && p.batch.More {
-		unit := l.wgradUnit()
-		rest = &restRows{unit: int32(unit), counts: make([]int32, groups), done: make([]int32, groups)}
-		rows := groups * (unit - 1)
-		if store.rest == nil {
-			store.rest, store.rests = map[*linear]*restRows{}, p.ex.NewArena(0)
-		}
-		rest.dy = store.rests.New(like.dy.DType(), rows, like.dy.Dim(1))
-		rest.x = store.rests.New(like.x.DType(), rows, like.x.Dim(1))
-		store.rest[l] = rest
-	}
-	return rest
-}
-
 // count returns the rows of a group. A nil rest has none.
 func (r *restRows) count(group int) int32 {
 	if r == nil {

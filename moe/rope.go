@@ -12,7 +12,7 @@ import (
 
 // rotaryTable tabulates the rotary embedding of positions [0, positions).
 func (c Config) rotaryTable(positions int) *tensor.RotaryTable {
-	return c.kind().rotary(tensor.NewRotaryTable(positions, c.rotaryFrequencies(), c.YaRN.tableScale()))
+	return tensor.NewRotaryTable(positions, c.rotaryFrequencies(), c.YaRN.tableScale())
 }
 
 // rotaryFrequencies returns the angle per position of each of the RopeDim/2 pairs, with the float32

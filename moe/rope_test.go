@@ -8,7 +8,7 @@ import (
 // DeepSeek-V3's constants: of 32 pairs the first 11 keep their frequency, those from 23 on have a
 // fortieth of it, and between them the two are blended in proportion.
 func TestYaRNFrequencies(t *testing.T) {
-	freq := deepseek671B().rotaryFrequencies()
+	freq := mustFlavor(t, "671B").Config.rotaryFrequencies()
 	if len(freq) != 32 {
 		t.Fatalf("%d frequencies, want 32", len(freq))
 	}
@@ -23,7 +23,7 @@ func TestYaRNFrequencies(t *testing.T) {
 
 func TestPlainFrequencies(t *testing.T) {
 	for _, factor := range []float64{0, 1} {
-		cfg := with(deepseek671B(), func(c *Config) { c.YaRN.Factor, c.RopeTheta = factor, 500 })
+		cfg := with(mustFlavor(t, "671B").Config, func(c *Config) { c.YaRN.Factor, c.RopeTheta = factor, 500 })
 		for i, got := range cfg.rotaryFrequencies() {
 			if want := math.Pow(500, -float64(i)/32); math.Abs(got/want-1) > 1e-6 {
 				t.Errorf("factor %g, pair %d: %.8g, want %.8g", factor, i, got, want)
@@ -45,7 +45,7 @@ func TestYaRNScales(t *testing.T) {
 		{"tables only", YaRN{Factor: 40, MScale: 0.5}, 1.368888, 1},
 		{"different", YaRN{Factor: 40, MScale: 0.707, MScaleAllDim: 1}, 1.260804 / 1.368888, 1.873854},
 	} {
-		cfg := with(deepseek671B(), func(cfg *Config) { cfg.YaRN = c.yarn })
+		cfg := with(mustFlavor(t, "671B").Config, func(cfg *Config) { cfg.YaRN = c.yarn })
 		if got := c.yarn.tableScale(); math.Abs(got-c.table) > 1e-6 {
 			t.Errorf("%s: tables are scaled by %.7f, want %.7f", c.name, got, c.table)
 		}

@@ -33,7 +33,7 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	r := &router{cfg: cfg, gate: linear{part: Router}, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts)}
 	r.resetLoad()
 	dims := []int{cfg.Experts, cfg.Dim}
-	b.add(b.norms, &r.gate.weight, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
+	b.add(b.norms, &r.gate.weight, Router, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
 	return r
 }
 
@@ -297,4 +297,12 @@ func sum(x []float32) float32 {
 		s += v
 	}
 	return s
+}
+
+// replayed returns the routes that replace the choices of a layer; nil: there are none.
+func (p phase) replayed() (experts []int32, weights []float32) {
+	if r := p.batch.Routes; r != nil && r.Replay != nil {
+		return r.Replay(p.layer)
+	}
+	return nil, nil
 }

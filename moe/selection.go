@@ -4,7 +4,6 @@ package moe
 // that of their class.
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -107,8 +106,8 @@ func (s Selection) String() string {
 	return strings.Join(words, ", ")
 }
 
-// has reports whether a part of a layer is selected, of a model with layers layers. The MTP module
-// is layer number layers, and counts with the last one.
+// has reports whether a part of a layer is selected, of a model with layers layers. Those that
+// predict further ahead follow, and count with the last one.
 func (s Selection) has(part Part, layer, layers int) bool {
 	if s.kind != "" && kinds[s.kind] != part {
 		return false
@@ -123,41 +122,4 @@ func (s Selection) has(part Part, layer, layers int) bool {
 		return n > 0 && layer >= layers-n
 	}
 	return true
-}
-
-// CheckLayers returns an error if a recipe of single layers is for layers that the model does not
-// have.
-func (p Precision) CheckLayers(c Config) error {
-	var errs []error
-	for _, rule := range p.Layers {
-		selected := slices.ContainsFunc(c.Modules(0), func(m Module) bool {
-			return m.Class.quantizable() && m.Params > 0 && slices.ContainsFunc(m.layers.all(), func(l int) bool { return rule.Select.has(m.Part, l, m.layers.of) })
-		})
-		if !selected || rule.Select.where == "at" && rule.Select.hi >= c.Layers+c.MTPLayers {
-			errs = append(errs, fmt.Errorf("precision %s: layers select = %q: the model has layers 0 to %d, %d of them dense, and %d shared and %d routed experts",
-				p.Name, rule.Select, c.Layers+c.MTPLayers-1, c.DenseLayers, c.SharedExperts, c.Experts))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// all lists the layers.
-func (r layerRange) all() (list []int) {
-	for l := r.first; l < r.end; l++ {
-		list = append(list, l)
-	}
-	return list
-}
-
-// quantizable reports whether recipes apply to weights of the class.
-func (c Class) quantizable() bool { return c == Linear || c == Expert }
-
-// part returns the part of the model that a linear layer belongs to.
-func (id identity) part() Part {
-	for prefix, part := range map[string]Part{"self_attn.": Projections, "mlp.": Dense, "shared_experts.": Shared, "experts.": Routed} {
-		if strings.HasPrefix(id.linear, prefix) {
-			return part
-		}
-	}
-	return Joint
 }

@@ -24,29 +24,12 @@ import (
 // depend on the division.
 const ShardMultiple = 256
 
-// The first units of a model with the embedding. The head follows the blocks, and then the MTP
-// module.
+// The first units of a model with the embedding. The head follows the blocks, except those that
+// predict further ahead, which follow the head.
 const (
 	embeddingUnit = iota
 	firstBlock
 )
-
-// blockUnit returns the unit of block i of the model's stage.
-func (m *Model) blockUnit(i int) int {
-	if !m.stage.Embed {
-		return i
-	}
-	return firstBlock + i
-}
-
-func (m *Model) headUnit() int { return m.blockUnit(len(m.blocks)) }
-
-func (m *Model) mtpUnit() int {
-	if !m.stage.Predict {
-		return m.headUnit()
-	}
-	return m.headUnit() + 1
-}
 
 // sharded is this rank's end of the dense group. A nil one does nothing: the group is not sharded.
 type sharded struct {
@@ -62,10 +45,9 @@ type unit struct {
 	weights   []*weight
 	quantized []*linear
 	mine      []*linear // of these, those that this rank quantizes
-	counts    []int     // lengths of the slices of ranks with this rank's place, one per host
-	first     int       // where these begin in the unit
-	own       [2]int    // this rank's slice in the group's Work and Grad
-	passes    passTree  // the sum of this rank's slice over passes
+	sliceSum            // over ranks with this rank's place, one per host
+	first     int       // where their slices begin in the unit
+	place     [2]int    // this rank's slice in the group's Work and Grad
 }
 
 // newSharded divides a group into units that begin at some elements, and its ranks' slices of them
@@ -89,8 +71,8 @@ func newSharded(g *Group, begins []int, cut func([]*Param, int) []int) (*sharded
 		lengths := cutUnit(g.between(lo, u.hi), g.Ranks.Size(), cut)
 		u.counts = lengths[place*hosts:][:hosts]
 		u.first = Division{Counts: lengths[:place*hosts]}.End()
-		u.own = [2]int{at, at + u.counts[g.Across.Rank()]}
-		at = u.own[1]
+		u.place = [2]int{at, at + u.counts[g.Across.Rank()]}
+		at = u.place[1]
 		s.units = append(s.units, u)
 	}
 	return s, nil
@@ -133,11 +115,11 @@ func (s *sharded) allocate(from memory.Allocator, dtype tensor.DType) error {
 	for _, u := range s.units {
 		most = max(most, u.hi-u.lo)
 	}
-	held := s.units[len(s.units)-1].own[1]
+	held := s.units[len(s.units)-1].place[1]
 	g.Work, g.Grad = tensor.NewIn(from, dtype, held), tensor.NewIn(from, tensor.FP32, held)
 	for i := range s.units {
 		u := &s.units[i]
-		u.passes = newPassTree(g.Grad.Slice(u.own[0], u.own[1]))
+		u.peers, u.passes = g.Across, newSumTree(g.Grad.Slice(u.place[0], u.place[1]))
 	}
 	work, err := g.host.allocate(from, most*dtype.Size())
 	if err != nil {
@@ -148,6 +130,10 @@ func (s *sharded) allocate(from memory.Allocator, dtype tensor.DType) error {
 		return err
 	}
 	s.work, s.grad = tensor.FromBytes(work, dtype, most), tensor.FromBytes(grad, tensor.FP32, most)
+	for i := range s.units {
+		u := &s.units[i]
+		u.all = s.grad.Slice(u.first, u.end())
+	}
 	return nil
 }
 
@@ -215,7 +201,7 @@ func (s *sharded) gather(ex *tensor.Exec, number int) error {
 
 func (s *sharded) allGather(ex *tensor.Exec, u *unit) error {
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	own, all := s.group.Work.Slice(u.own[0], u.own[1]), s.work.Slice(u.first, u.end())
+	own, all := s.group.Work.Slice(u.place[0], u.place[1]), s.work.Slice(u.first, u.end())
 	if own.DType() == tensor.BF16 {
 		return collective.AllGatherV(s.group.Across, all.BF16(), own.BF16(), u.counts)
 	}
@@ -223,30 +209,21 @@ func (s *sharded) allGather(ex *tensor.Exec, u *unit) error {
 }
 
 // end returns where the slices of ranks with this rank's place end in the unit.
-func (u *unit) end() (at int) {
-	at = u.first
-	for _, n := range u.counts {
-		at += n
-	}
-	return at
-}
+func (u *unit) end() int { return Division{u.first, u.counts}.End() }
 
 // reduce adds the gradients of a unit in this pass to the ranks' slices. It is collective.
 func (s *sharded) reduce(p phase, number int) error {
 	if s == nil {
 		return nil
 	}
-	ex := p.ex
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	u, g := &s.units[number], s.group
+	ex, u, g := p.ex, &s.units[number], s.group
 	for _, w := range u.weights {
 		w.complete(p)
 		w.passes.restart() // the next pass stores its own
 	}
 	err := g.meet(ex)
 	if err == nil {
-		err = s.reduceScatter(p, u)
+		err = u.addPass(p)
 	}
 	if err == nil {
 		err = g.meet(ex) // the next unit overwrites the buffer
@@ -255,22 +232,6 @@ func (s *sharded) reduce(p phase, number int) error {
 		return fmt.Errorf("summing dense gradients: %w", err)
 	}
 	return nil
-}
-
-func (s *sharded) reduceScatter(p phase, u *unit) error {
-	ex := p.ex
-	defer ex.Enter(ex.Enter(profile.Collectives))
-	sum, adds := u.passes.next(ex, p.completes())
-	to := sum
-	if adds {
-		to = ex.New(tensor.FP32, sum.Len())
-	}
-	err := collective.ReduceScatter(s.group.Across, to.F32(), s.grad.F32()[u.first:u.end()], u.counts, collective.Sum)
-	if adds {
-		add(ex, sum, to)
-	}
-	u.passes.push(ex, p.completes())
-	return err
 }
 
 // all returns the units; nil: the group is not sharded.
@@ -284,11 +245,8 @@ func (s *sharded) all() []unit {
 // held returns the ranges of the flat vectors of which this rank holds slices, in their order.
 func (s *sharded) held() (spans [][2]int) {
 	for _, u := range s.units {
-		lo := u.lo + u.first
-		for _, n := range u.counts[:s.group.Across.Rank()] {
-			lo += n
-		}
-		spans = append(spans, [2]int{lo, lo + u.own[1] - u.own[0]})
+		lo := Division{u.lo + u.first, u.counts[:s.group.Across.Rank()]}.End()
+		spans = append(spans, [2]int{lo, lo + u.place[1] - u.place[0]})
 	}
 	return spans
 }

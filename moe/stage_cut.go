@@ -3,8 +3,8 @@ package moe
 import "fmt"
 
 // Stages cuts the model into n stages, such that the one with the most FLOPs per token has as few
-// as possible, for sequences of seq tokens. The head and the MTP module count like layers. With
-// more stages than layers, the embedding or the head are alone.
+// as possible, for sequences of seq tokens. The head counts like a layer, together with the layers
+// that predict further ahead. With more stages than layers, the embedding or the head are alone.
 func (c Config) Stages(n, seq int) ([]Stage, error) {
 	costs := c.itemCosts(seq)
 	if n < 1 || n > len(costs) {
@@ -14,27 +14,27 @@ func (c Config) Stages(n, seq int) ([]Stage, error) {
 	first := 0
 	for _, end := range evenRuns(costs, n) {
 		layers := func(item int) int { return min(max(item-1, 0), c.Layers) }
-		stages = append(stages, Stage{First: layers(first), End: layers(end), Embed: first == 0, MTP: end == len(costs) && c.MTPLayers > 0, Predict: end == len(costs)})
+		s := Stage{First: layers(first), End: layers(end), Embed: first == 0, Predict: end == len(costs)}
+		if s.Predict {
+			s.End, s.Ahead = c.AllLayers(), c.MTPLayers
+		}
+		stages = append(stages, s)
 		first = end
 	}
 	return stages, nil
 }
 
 // itemCosts returns the FLOPs per token of the embedding, of each layer, and of the head with the
-// MTP module.
+// layers that predict further ahead.
 func (c Config) itemCosts(seq int) []float64 {
 	costs := make([]float64, c.Layers+2)
-	for _, m := range c.Modules(seq) {
-		switch {
-		case m.MTP || m.Part == Head:
-			costs[c.Layers+1] += m.FLOPs.Total()
-		case m.Part == Embedding:
-			costs[0] += m.FLOPs.Total()
-		default:
-			for i := m.layers.first; i < m.layers.end; i++ {
-				costs[1+i] += m.FLOPs.Total() / float64(m.layers.end-m.layers.first)
-			}
+	for i := range c.AllLayers() {
+		for _, m := range c.modulesOf(i, seq) {
+			costs[1+min(i, c.Layers)] += m.FLOPs.Total()
 		}
+	}
+	for _, ahead := range []bool{false, true}[:1+c.MTPLayers] {
+		costs[c.Layers+1] += c.outside(PartKey{Head, ahead}).FLOPs.Total() + c.outside(PartKey{Norms, ahead}).FLOPs.Total()
 	}
 	return costs
 }

@@ -14,12 +14,13 @@ func TestStageRefuses(t *testing.T) {
 		stage Stage
 	}{
 		"a part of [0, 2)":      {0, Stage{First: 1, End: 3}},
+		"a part of [0, 3)":      {1, Stage{First: 1, End: 4}},
 		"begin with layer 0":    {0, Stage{First: 1, End: 2, Embed: true}},
 		"end with the last one": {0, Stage{First: 0, End: 1, Predict: true}},
 		"give it a layer":       {0, Stage{First: 1, End: 1}},
-		"a model without one":   {0, Stage{First: 1, End: 2, MTP: true}},
-		"ends before layer 1":   {1, Stage{First: 0, End: 1, MTP: true}},
-		"or the head only":      {1, Stage{First: 1, End: 2, Predict: true}},
+		"give 0":                {0, Stage{First: 1, End: 2, Ahead: 1}},
+		"give 1":                {1, Stage{First: 0, End: 3}},
+		"ends before layer 2":   {1, Stage{First: 1, End: 2, Predict: true}},
 	} {
 		cfg := with(tiny(), func(cfg *Config) { cfg.MTPLayers = c.mtp })
 		on := OneGroup(collective.NewWorld(1).Comm(0))
@@ -36,7 +37,7 @@ func TestStagesHaveTheModelsParameters(t *testing.T) {
 	for _, p := range alone(t, cfg, tensor.FP32, 8).model.Params() {
 		want[p.Name] = true
 	}
-	for _, s := range []Stage{{Embed: true}, {End: 1}, {First: 1, End: 2, MTP: true}, {First: 2, End: 2, Predict: true}} {
+	for _, s := range []Stage{{Embed: true}, {End: 1}, {First: 1, End: 3, Ahead: 1}, {First: 3, End: 3, Predict: true}} {
 		m, err := NewStage(OneGroup(collective.NewWorld(1).Comm(0)), cfg, Unquantized(tensor.FP32), 8, nil, s)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +92,7 @@ func TestStagePassRefuses(t *testing.T) {
 
 // Stages have all layers in order, and no other cut makes the largest stage smaller.
 func TestStagesAreEven(t *testing.T) {
-	for _, cfg := range []Config{tiny(), debug(), with(debug(), func(c *Config) { c.MTPLayers, c.Vocab = 1, 100000 })} {
+	for _, cfg := range []Config{tiny(), mustFlavor(t, "debug").Config, with(mustFlavor(t, "debug").Config, func(c *Config) { c.MTPLayers, c.Vocab = 1, 100000 })} {
 		costs := cfg.itemCosts(64)
 		for n := 1; n <= len(costs); n++ {
 			stages, err := cfg.Stages(n, 64)
@@ -106,7 +107,7 @@ func TestStagesAreEven(t *testing.T) {
 				next = s.End
 				most = max(most, stageCost(s, costs))
 			}
-			if least := smallestRun(costs, n); next != cfg.Layers || most > least*(1+1e-12) {
+			if least := smallestRun(costs, n); next != cfg.AllLayers() || most > least*(1+1e-12) {
 				t.Errorf("%d stages of %v: %+v, the largest has %v, the least possible is %v", n, costs, stages, most, least)
 			}
 		}
@@ -117,7 +118,7 @@ func TestStagesAreEven(t *testing.T) {
 }
 
 func stageCost(s Stage, costs []float64) (sum float64) {
-	for _, c := range costs[1+s.First : 1+s.End] {
+	for _, c := range costs[1+s.First : 1+s.End-s.Ahead] {
 		sum += c
 	}
 	if s.Embed {

@@ -26,20 +26,17 @@ const gatheredRows = 512
 // columnTile is the number of columns that ranks cannot divide: a tile of a product.
 const columnTile = 32
 
-// dividesColumns reports whether the ranks of a tp group divide the products of a layer with input
-// x.
-func (p phase) dividesColumns(l *linear, x *activation) bool {
-	return p.cp != nil && p.cp.tensor != nil && l.host != nil && x.ends == nil
-}
-
 // columns returns the columns [lo, hi) of n that this rank computes, in whole units.
-func (h *host) columns(n, unit int) (lo, hi int) {
-	units, rank, ranks := (n+unit-1)/unit, h.comm.Rank(), h.comm.Size()
+func (g *peers) columns(n, unit int) (lo, hi int) {
+	units, rank, ranks := (n+unit-1)/unit, g.comm.Rank(), g.comm.Size()
 	return min(units*rank/ranks*unit, n), min(units*(rank+1)/ranks*unit, n)
 }
 
-// forwardColumns is the product of forward for a tp group. It is collective in the group.
-func (l *linear) forwardColumns(p phase, y tensor.Tensor, x *activation) {
+// dividedColumns divides the products of dense layers among the ranks of a tp group.
+type dividedColumns struct{}
+
+// forward computes y = x·Wᵀ. It is collective in the group.
+func (d dividedColumns) forward(p phase, l *linear, y tensor.Tensor, x *activation) {
 	part := columnPart{y: y, x: x, quantized: l.mx.quantizesForward()}
 	if !part.quantized {
 		part.lo, part.hi = p.cp.tensor.columns(y.Dim(1), columnTile)
@@ -54,8 +51,8 @@ func (l *linear) forwardColumns(p phase, y tensor.Tensor, x *activation) {
 	part.compute(p)
 }
 
-// backwardColumns is backwardInput for a tp group. It is collective in the group.
-func (l *linear) backwardColumns(p phase, dx tensor.Tensor, dy *activation) {
+// backward computes dx = dy·W. It is collective in the group.
+func (d dividedColumns) backward(p phase, l *linear, dx tensor.Tensor, dy *activation) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	part := columnPart{y: dx, x: dy, quantized: l.mx.quantizesDgrad()}

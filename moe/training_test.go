@@ -69,7 +69,7 @@ func TestFlavorLike(t *testing.T) {
 			t.Errorf("%s is like %s", f.Name, got)
 		}
 	}
-	c := deepseek16B()
+	c := mustFlavor(t, "16B").Config
 	c.Layers -= 3
 	if got := FlavorLike(c).Name; got != "16B" {
 		t.Errorf("a 16B of fewer layers is like %s", got)

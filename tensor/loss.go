@@ -70,22 +70,6 @@ func (c *CrossEntropy) Gradient(ex *Exec, d, logits Matrix, first int, scale flo
 	forRows(ex, logits.Rows, logits.Rows*logits.Cols, lossBlock{c, d, logits, first, scale}, lossGradientRows)
 }
 
-// Softmax sets to to the sum and the maximum of each row, one after the other, after all blocks.
-func (c *CrossEntropy) Softmax(to []float64) {
-	for i, r := range c.rows {
-		to[2*i], to[2*i+1] = r.sum, float64(r.max)
-	}
-}
-
-// Resume begins rows with these results of Softmax, for Gradient.
-func (c *CrossEntropy) Resume(targets []int32, softmax []float64) {
-	c.targets = append(c.targets[:0], targets...)
-	c.rows = slices.Grow(c.rows[:0], len(targets))[:len(targets)]
-	for i := range c.rows {
-		c.rows[i] = lossRow{sum: softmax[2*i], max: float32(softmax[2*i+1])}
-	}
-}
-
 // Loss returns the sum of the losses of rows [lo, hi), after all blocks.
 func (c *CrossEntropy) Loss(lo, hi int) (sum float64) {
 	for r := lo; r < hi; r++ {

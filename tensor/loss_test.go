@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"bytes"
 	"math"
 	"testing"
 )
@@ -24,31 +23,6 @@ func crossEntropy(logits dense, targets []int32) float64 {
 		}
 	}
 	return sum
-}
-
-// The gradient of some columns, from the results of Softmax, has the bits of that of all columns.
-func TestCrossEntropyResumes(t *testing.T) {
-	const rows, cols, lo = 5, 200, 64
-	targets := []int32{0, -1, 76, 199, 63}
-	for _, dtype := range []DType{BF16, FP32} {
-		ex, logits := NewExec(), random(1, FP32, rows, cols)
-		whole, part := New(dtype, rows, cols), New(dtype, rows, cols-lo)
-		var first, second CrossEntropy
-		first.Reset(targets, cols)
-		first.Add(ex, logits.Mat(), 0)
-		softmax := make([]float64, 2*rows)
-		first.Softmax(softmax)
-		first.Gradient(ex, whole.Mat(), logits.Mat(), 0, 0.37)
-		some := New(FP32, rows, cols-lo)
-		Convert(ex, some.Mat(), logits.Mat().ColSlice(lo, cols))
-		second.Resume(targets, softmax)
-		second.Gradient(ex, part.Mat(), some.Mat(), lo, 0.37)
-		want := New(dtype, rows, cols-lo)
-		Convert(ex, want.Mat(), whole.Mat().ColSlice(lo, cols))
-		if !bytes.Equal(part.Bytes(), want.Bytes()) {
-			t.Errorf("%v: the gradients differ", dtype)
-		}
-	}
 }
 
 func TestCrossEntropyOfHugeLogits(t *testing.T) {

@@ -55,7 +55,7 @@ func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
 			continue
 		}
 		for _, l := range known {
-			if l.Part == part && l.MTP == mtp {
+			if l.Part == part && l.Ahead == mtp {
 				all = append(all, l)
 			}
 		}
@@ -97,7 +97,7 @@ func (m Model) parameters() (dense, routed float64) {
 // norms returns the parameters of all norms and biases, without those of the MTP module.
 func (m Model) norms() (params float64) {
 	for _, part := range m.Modules(0) {
-		if part.Part == moe.Norms && !part.MTP {
+		if part.Part == moe.Norms && !part.Ahead {
 			params += float64(part.Params)
 		}
 	}

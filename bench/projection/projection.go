@@ -32,7 +32,7 @@ type Budget struct {
 	High   float64
 	Kind   string  // of the run: decides the width of the interval
 	Step   float64 // seconds per optimizer step
-	FLOPs  float64 // per token without recomputation: causal attention, MTP counted
+	FLOPs  float64 // per token without recomputation: causal attention, multi-token prediction counted
 	TFLOPS float64 // model TFLOP/s per GPU
 	MFU    float64 // of the dense BF16 peak
 	GB     float64 // least memory of a GPU, without activations

@@ -244,14 +244,7 @@ func printSizes(out io.Writer, cfg config.Config, ranks int) {
 		f := p.FLOPs
 		table.Row(p.Part, unit.Of(f.Forward), unit.Of(f.Dgrad), unit.Of(f.Wgrad), unit.Of(f.Total()), cli.Percent(f.Total(), total.FLOPs.Total()))
 	}
-	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; the MTP module is not counted in the FLOPs per token\n")
-	unit = cli.UnitOf(total.Bytes.Total())
-	table = cli.NewTable(out, unit.Name+"B per token", "forward", "dgrad", "wgrad", "all", "FLOP/byte")
-	for _, p := range append(rows, total) {
-		b := p.Bytes
-		table.Row(p.Part, unit.Of(b.Forward), unit.Of(b.Dgrad), unit.Of(b.Wgrad), unit.Of(b.Total()), cli.Decimal{By: 1}.Of(p.Intensity))
-	}
-	fmt.Fprintf(out, "  lower bounds for passes of %s tokens per rank: each operand is read or written once\n", report.Thousands(float64(s.PassTokens)))
+	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; multi-token prediction is not counted in the FLOPs per token\n")
 	table = cli.NewTable(out, "memory per rank", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
 	for _, p := range append(rows, s.process(), total) {
 		m := p.Memory

@@ -36,16 +36,14 @@ type MemorySizes struct {
 	All int64 `json:"all"`
 }
 
-// PartSizes are the sizes of one component. FLOPs and bytes are per token.
+// PartSizes are the sizes of one component. FLOPs are per token.
 type PartSizes struct {
-	Part      string        `json:"part"`
-	MTP       bool          `json:"mtp"`
-	Params    int64         `json:"parameters"`
-	Active    int64         `json:"active"`
-	FLOPs     moe.FLOPs     `json:"flops"`
-	Bytes     moe.Traffic   `json:"bytes"`
-	Intensity float64       `json:"flop_per_byte"`
-	Memory    events.Memory `json:"memory"` // per rank
+	Part   string        `json:"part"`
+	MTP    bool          `json:"mtp"`
+	Params int64         `json:"parameters"`
+	Active int64         `json:"active"`
+	FLOPs  moe.FLOPs     `json:"flops"`
+	Memory events.Memory `json:"memory"` // per rank
 }
 
 func newSizes(cfg config.Config, ranks int) Sizes {
@@ -60,8 +58,8 @@ func newSizes(cfg config.Config, ranks int) Sizes {
 		}, PerParameter: estimate.BytesPerParameter(cfg, ranks), Heap: estimate.Heap(cfg, ranks), Vault: estimate.Vault(cfg, ranks),
 	}
 	for _, p := range estimate.Plan(cfg, ranks) {
-		part := PartSizes{string(p.Part), p.MTP, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}
-		s.Parts = append(s.Parts, part.rated())
+		part := PartSizes{string(p.Part), p.Ahead, p.Params, p.Active, p.FLOPs, p.Memory}
+		s.Parts = append(s.Parts, part)
 	}
 	size := int64(4)
 	if dtype, err := cfg.DType(); err == nil {
@@ -82,16 +80,16 @@ func (s Sizes) rows() (rows []PartSizes, total PartSizes) {
 		switch {
 		case p.MTP:
 			mtp = mtp.Plus(p)
-			p.Active, p.FLOPs, p.Bytes = 0, moe.FLOPs{}, moe.Traffic{}
+			p.Active, p.FLOPs = 0, moe.FLOPs{}
 		case p.Params > 0 || p.FLOPs.Total() > 0:
 			rows = append(rows, p)
 		}
 		total = total.Plus(p)
 	}
 	if mtp.Params > 0 {
-		rows = append(rows, mtp.rated())
+		rows = append(rows, mtp)
 	}
-	return rows, total.rated()
+	return rows, total
 }
 
 // process returns the part that holds the memory of the process besides the model.
@@ -100,14 +98,6 @@ func (s Sizes) process() PartSizes { return s.Parts[len(s.Parts)-1] }
 // Plus adds two parts.
 func (p PartSizes) Plus(o PartSizes) PartSizes {
 	p.Params, p.Active, p.Memory = p.Params+o.Params, p.Active+o.Active, p.Memory.Plus(o.Memory)
-	p.FLOPs, p.Bytes = p.FLOPs.Plus(o.FLOPs), p.Bytes.Plus(o.Bytes)
-	return p
-}
-
-// rated sets the arithmetic intensity of a component.
-func (p PartSizes) rated() PartSizes {
-	if bytes := p.Bytes.Total(); bytes > 0 {
-		p.Intensity = p.FLOPs.Total() / bytes
-	}
+	p.FLOPs = p.FLOPs.Plus(o.FLOPs)
 	return p
 }

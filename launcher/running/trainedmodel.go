@@ -129,7 +129,7 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 	}
 	m.IsRun = text != nil
 	m.Cfg.Model = m.Source.Config()
-	m.Cfg.Model.MTPLayers = 0 // the MTP module is for training only
+	m.Cfg.Model.MTPLayers = 0 // multi-token prediction is for training only
 	if f.precision != "" {
 		m.Cfg.Precision, m.Cfg.RecipeFile, m.Cfg.Sum = f.precision, "", mx.SumFP32.String()
 	}

@@ -67,8 +67,8 @@ func (s *Source) openHuggingFace() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
-	// The library drops the MTP module when it loads a model, so a configuration may name one that
-	// is missing.
+	// The library drops multi-token prediction when it loads a model, so a configuration may name
+	// layers that are missing.
 	if _, ok := s.entries[fmt.Sprintf("model.layers.%d.eh_proj.weight", s.config.Layers)]; !ok {
 		s.config.MTPLayers = 0
 	}

@@ -162,7 +162,7 @@ func (s *Source) configName() string {
 }
 
 // Config returns the model of the weights. For a Hugging Face folder, training settings have their
-// defaults, and there is an MTP module only if its weights exist.
+// defaults, and multi-token prediction only if its weights exist.
 func (s *Source) Config() moe.Config { return s.config }
 
 // Notes says what was assumed of a Hugging Face folder, and what in it is not used.

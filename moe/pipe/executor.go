@@ -61,8 +61,8 @@ func (p *Plan) New(rank int, stages []*moe.Model, t Transport) (*Executor, error
 		switch {
 		case (m != nil) != (p.holders[i] == rank):
 			return nil, fmt.Errorf("schedule %s: rank %d has stage %d: give the model to that rank only", p.Schedule.Name, p.holders[i], i)
-		case m != nil && (m.Config.MTPLayers > 0) != (p.mtp >= 0):
-			return nil, fmt.Errorf("a model with %d MTP modules for a plan of stages with another number: plan the stages of this model", m.Config.MTPLayers)
+		case m != nil && (m.Config.MTPLayers > 0) != (p.ahead >= 0):
+			return nil, fmt.Errorf("a model with mtp_layers = %d for a plan of stages with another number: plan the stages of this model", m.Config.MTPLayers)
 		case m != nil && m.Stage() != p.stages[i]:
 			return nil, fmt.Errorf("stage %d of %d is %+v, and %+v in the plan: build the stages that it was made for", i, len(stages), m.Stage(), p.stages[i])
 		}

@@ -121,7 +121,7 @@ func TestRefuses(t *testing.T) {
 		"a pipeline of 2 stages": {whole, whole},
 		"rank 0 has stage 0":     {nil},
 		"in the plan":            {build(s.cfg, moe.Stage{End: 1})},
-		"1 MTP modules for":      {build(config(1), config(1).Whole())},
+		"mtp_layers = 1":         {build(config(1), config(1).Whole())},
 	} {
 		if _, err := plan.New(0, stages, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -243,7 +243,10 @@ func (s setup) stages() []moe.Stage {
 		}
 		cut := func(at int) int { return s.cfg.Layers * min(max(at, 0), n) / n }
 		last := i == len(all)-1
-		all[i] = moe.Stage{First: cut(at), End: cut(at + 1), Embed: i == 0, MTP: last && s.cfg.MTPLayers > 0, Predict: last}
+		all[i] = moe.Stage{First: cut(at), End: cut(at + 1), Embed: i == 0, Predict: last}
+		if last {
+			all[i].End, all[i].Ahead = s.cfg.AllLayers(), s.cfg.MTPLayers
+		}
 	}
 	return all
 }
@@ -254,15 +257,16 @@ func layout(t *testing.T, cfg moe.Config, text string) (all []moe.Stage) {
 	t.Helper()
 	at := 0
 	for part := range strings.SplitSeq(text, "|") {
-		layers := strings.Count(part, "t")
+		ahead := strings.Count(part, "m")
+		layers := strings.Count(part, "t") + ahead
 		all = append(all, moe.Stage{
-			First: at, End: at + layers,
-			Embed: strings.Contains(part, "E"), MTP: strings.Contains(part, "m"), Predict: strings.Contains(part, "L"),
+			First: at, End: at + layers, Ahead: ahead,
+			Embed: strings.Contains(part, "E"), Predict: strings.Contains(part, "L"),
 		})
 		at += layers
 	}
-	if at != cfg.Layers {
-		t.Fatalf("%q has %d layers, want %d", text, at, cfg.Layers)
+	if at != cfg.AllLayers() {
+		t.Fatalf("%q has %d layers, want %d", text, at, cfg.AllLayers())
 	}
 	return all
 }

@@ -23,7 +23,7 @@ type Plan struct {
 	Overlap bool
 
 	stages  []moe.Stage
-	mtp     int             // the stage with the MTP module; negative: none
+	ahead   int             // the stage with layers that predict further ahead; negative: none
 	holders []int           // the rank of each stage
 	parts   []int           // of the batch: the one that each micro-batch is
 	boxes   map[message]int // where its receiver finds it
@@ -42,15 +42,15 @@ type message struct {
 type content uint8
 
 const (
-	hidden    content = iota // from each stage to the next
-	embedded                 // from the first stage to that of the MTP module
-	mtpHidden                // from the stage of the MTP module to the last
+	hidden      content = iota // from each stage to the next
+	embedded                   // from the first stage to that with layers that predict further ahead
+	aheadHidden                // from that stage to the last
 	contents
 )
 
 // of returns the tensor of a boundary.
 func (c content) of(b *moe.Boundary) *tensor.Tensor {
-	return [contents]*tensor.Tensor{&b.Hidden, &b.Embedded, &b.MTP}[c]
+	return [contents]*tensor.Tensor{&b.Hidden, &b.Embedded, &b.Ahead}[c]
 }
 
 // receiver returns the stage to which a stage sends content, or its gradient; none: -1.
@@ -59,9 +59,9 @@ func (p *Plan) receiver(from int, c content, gradient bool) int {
 	begin, end := from, from+1
 	switch {
 	case c == embedded:
-		begin, end = 0, p.mtp
-	case c == mtpHidden:
-		begin, end = p.mtp, last
+		begin, end = 0, p.ahead
+	case c == aheadHidden:
+		begin, end = p.ahead, last
 	case gradient:
 		begin, end = from-1, from
 	}
@@ -97,7 +97,7 @@ func NewPlan(s *pipeline.Schedule, stages []moe.Stage) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{Schedule: s, stages: stages, holders: s.Holders(), parts: make([]int, s.Microbatches), boxes: map[message]int{}}
-	p.mtp = slices.IndexFunc(stages, func(s moe.Stage) bool { return s.MTP })
+	p.ahead = slices.IndexFunc(stages, func(s moe.Stage) bool { return s.Ahead > 0 })
 	p.numberParts()
 	p.planBoxes(times)
 	return p, nil

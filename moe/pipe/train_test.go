@@ -99,7 +99,7 @@ func (r *trained) train(x trainer) error {
 		if err != nil {
 			return err
 		}
-		sums := []float64{loss.Sum, loss.MTP, loss.Balance, float64(loss.Tokens), later.Sum, later.MTP, later.Balance}
+		sums := []float64{loss.Sum, loss.Ahead, loss.Balance, float64(loss.Tokens), later.Sum, later.Ahead, later.Balance}
 		if err := collective.AllReduce(x.ranks, sums, collective.Sum); err != nil {
 			return err
 		}

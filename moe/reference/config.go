@@ -213,7 +213,7 @@ func (c *Config) check() (wrong []error) {
 	refuse(c.TopK > c.Experts, "num_experts_per_tok is %d: the model has %d experts", c.TopK, c.Experts)
 	refuse(c.Experts%max(c.Groups, 1) != 0, "%d experts do not divide into n_group %d", c.Experts, c.Groups)
 	refuse(c.TopKGroups > c.Groups, "topk_group is %d of %d groups", c.TopKGroups, c.Groups)
-	refuse(c.Layers*c.Experts > 1<<20 || c.MTPLayers > 16, "%d layers of %d experts, %d MTP layers: too many", c.Layers, c.Experts, c.MTPLayers)
+	refuse(c.Layers*c.Experts > 1<<20 || c.MTPLayers > 16, "%d layers of %d experts, %d mtp_layers: too many", c.Layers, c.Experts, c.MTPLayers)
 	refuse(min(c.NopeDim, c.QRank, c.SharedExperts, c.Window, c.DenseLayers, c.MTPLayers) < 0, "a dimension or a count is negative")
 	refuse(c.Act != "silu", "hidden_act is %.60q: expected silu", c.Act)
 	return wrong

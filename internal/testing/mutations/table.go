@@ -51,25 +51,25 @@ var (
 var Table = []Mutation{
 	{
 		Name: "dense-ep-lost", Text: "at ep > 1, a dense gradient has the tokens of one rank per `ep` group",
-		File: "moe/host.go", Old: `to, adds := sum.next()`,
-		New:  `if r%p.model.mesh.Layout.EP > 0 { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
+		File: "moe/sum_host.go", Old: `to, adds := sum.next()`,
+		New:  `if r%p.mesh.Layout.EP > 0 { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
 		Axis: "ep > 1", Tensor: denseWeight,
 	},
 	{
 		Name: "dense-replicate-lost", Text: "dense gradients are summed over `dp_shard` only",
-		File: "moe/host.go", Old: `to, adds := sum.next()`,
-		New:  `if n := p.model.mesh.Layout.DPShard; r/n != l.host.comm.Rank()/n { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
+		File: "moe/sum_host.go", Old: `to, adds := sum.next()`,
+		New:  `if n := p.mesh.Layout.DPShard; r/n != l.owner.(*host).comm.Rank()/n { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
 		Axis: "dp_replicate > 1", Tensor: denseWeight,
 	},
 	{
 		Name: "dense-own-rows", Text: "a dense gradient has the rank's own tokens, once per rank",
-		File: "moe/host.go", Old: `if !w.product(p, to, adds,`, New: `list = lists[l.host.comm.Rank()]; if !w.product(p, to, adds,`,
+		File: "moe/sum_host.go", Old: `if !w.product(p, to, own, adds,`, New: `list = lists[l.owner.(*host).comm.Rank()]; if !w.product(p, to, own, adds,`,
 		Axis: ranks, Tensor: denseWeight,
 	},
 	{
 		Name: "embedding-group", Text: "the embedding's gradient has own tokens instead of those of other `ep` groups",
 		File: "moe/embedded.go", Old: `one, ok := u.of(list[2*i]`,
-		New:  `if n := p.model.mesh.Layout.EP; r/n != h.comm.Rank()/n { list = peers.lists[h.comm.Rank()] }; one, ok := u.of(list[2*i]`,
+		New:  `if n := p.mesh.Layout.EP; r/n != h.comm.Rank()/n { list = peers.lists[h.comm.Rank()] }; one, ok := u.of(list[2*i]`,
 		Axis: replicas, Tensor: embedding,
 	},
 	{
@@ -81,7 +81,7 @@ var Table = []Mutation{
 		Name: "shared-expert-twice", Text: "at ep > 1, the gradient of a shared expert is added twice",
 		File: "moe/layer.go", Old: `shared = l.shared.network.backward(p, activation{Tensor: dy}, &s.network)`,
 		New: `shared = l.shared.network.backward(p, activation{Tensor: dy}, &s.network)
-			if p.model.mesh.Layout.EP > 1 { l.shared.network.backwardWeight(p, &s.network) }`,
+			if p.mesh.Layout.EP > 1 { l.shared.network.backwardWeight(p, &s.network) }`,
 		Axis: "ep > 1", Tensor: sharedExpert,
 	},
 	{
@@ -92,17 +92,17 @@ var Table = []Mutation{
 	{
 		Name: "expert-sum-efsdp", Text: "the gradients of experts are summed over `dp_replicate` only",
 		File: "moe/replicas.go", Old: `part, ok := w.rows[i].of(`,
-		New:  `if n := p.model.mesh.Layout.EFSDP(); r%n != l.host.comm.Rank()%n { continue }; part, ok := w.rows[i].of(`,
+		New:  `if n := p.mesh.Layout.EFSDP(); r%n != l.owner.(*rowSums).peers.comm.Rank()%n { continue }; part, ok := w.rows[i].of(`,
 		Axis: "efsdp > 1", Tensor: anExpert,
 	},
 	{
 		Name: "replicas-rotated", Text: "the rows of replicas follow each other in another order",
-		File: "moe/mesh.go", Old: `c.Split(l.ExpertReplicas(c.Rank())[0], c.Rank())`, New: `c.Split(l.ExpertReplicas(c.Rank())[0], -c.Rank())`,
+		File: "moe/mesh.go", Old: `sub(&m.Replicas, c, replicas)`, New: `if err == nil { m.Replicas, err = c.Split(replicas[0], -c.Rank()) }`,
 		Axis: replicas, Tensor: anExpert,
 	},
 	{
 		Name: "ep-rotated", Text: "the ranks of an `ep` group hold the experts of their neighbors",
-		File: "moe/block.go", Old: `at.comm.Rank()*perRank,`, New: `(at.comm.Rank()+1)%at.comm.Size()*perRank,`,
+		File: "moe/layer.go", Old: `at.comm.Rank()*perRank,`, New: `(at.comm.Rank()+1)%at.comm.Size()*perRank,`,
 		Axis: "ep > 1", Tensor: expertOrGate,
 	},
 	{
@@ -122,7 +122,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "balance-group", Text: "the balance loss is averaged over the sequences of an `ep` group",
-		File: "moe/layer.go", Old: `p.batch.GlobalSequences)`, New: `p.batch.GlobalSequences/p.model.mesh.Layout.Replicas())`,
+		File: "moe/balance.go", Old: `float64(p.batch.GlobalSequences)}`, New: `float64(p.batch.GlobalSequences / p.mesh.Layout.Replicas())}`,
 		Args: "--set model.balance_alpha=0.01", Axis: replicas, Tensor: router,
 	},
 	{
@@ -170,12 +170,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "bias-rows", Text: "the gradient of attention's biases sums the rows of a rank without its sequences' tree",
-		File: "moe/linear.go", Old: `ones.Mat(), p.batch.Seq,`, New: `ones.Mat(), max(dy.Dim(0), 1),`,
+		File: "moe/sums.go", Old: `x.Mat(), p.batch.Seq, adds`, New: `x.Mat(), max(dy.Dim(0), 1), adds`,
 		Args: groupedQueries, Axis: ranks, Tensor: attentionBias,
 	},
 	{
 		Name: "head-norm-rows", Text: "the gradient of the norms of heads sums the rows of a rank without its sequences' tree",
-		File: "moe/norm.go", Old: `addToDX, p.batch.Seq*l.heads)`, New: `addToDX, max(s.x.Rows*(l.heads-1), p.batch.Seq*l.heads))`,
+		File: "moe/contextparallel.go", Old: `addToDX, p.batch.Seq*heads)`, New: `addToDX, max(x.Rows*(heads-1), p.batch.Seq*heads))`,
 		Args: groupedQueries, Axis: ranks, Tensor: headNorm,
 	},
 	{
@@ -202,7 +202,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "last-pass-summed", Text: "of several passes, only the last one's gradients of norms and routers are summed over ranks",
-		File: "moe/passsums.go", Old: `if err := s.reduce(p.ex); err != nil {`, New: `if err := error(nil); err != nil {`,
+		File: "moe/slice_sum.go", Old: `err := s.reduce(to)`, New: `err := error(nil); tensor.Convert(p.ex, to.Mat(), s.own.Mat())`,
 		Args: "--micro-batch 1", Axis: ranks, Tensor: normOrGate,
 	},
 	{
@@ -224,17 +224,17 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-norm-lost", Text: "with shared sequences, the gradient of a norm has the rank's own part of the sequence",
-		File: "moe/contextparallel.go", Old: `s.dw.F32()[lo:hi], all)`, New: `s.dw.F32()[lo:hi], all[c.rank:c.rank+1])`,
+		File: "moe/contextparallel.go", Old: `dw[lo:hi], all)`, New: `dw[lo:hi], all[c.rank:c.rank+1])`,
 		Args: contexts, Axis: shares, Tensor: aNorm,
 	},
 	{
 		Name: "context-dense-lost", Text: "a dense gradient has the first part of each shared sequence only",
-		File: "moe/contextgradients.go", Old: `some := lists[first : first+parts]`, New: `some := lists[first : first+1]`,
+		File: "moe/sum_host.go", Old: `some := lists[first : first+parts]`, New: `some := lists[first : first+1]`,
 		Args: contexts, Axis: shares, Tensor: denseWeight,
 	},
 	{
 		Name: "context-dense-twice", Text: "a dense gradient has the first part of each shared sequence twice",
-		File: "moe/contextgradients.go", Old: `some := lists[first : first+parts]`, New: `some := append(lists[first:first+parts:first+parts], lists[first])`,
+		File: "moe/sum_host.go", Old: `some := lists[first : first+parts]`, New: `some := append(lists[first:first+parts:first+parts], lists[first])`,
 		Args: contexts, Axis: shares, Tensor: denseWeight,
 	},
 	{
@@ -249,7 +249,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-positions", Text: "rotary positions begin at 0 in each part of a sequence",
-		File: "moe/attention.go", Old: `table.From(p.cp.first()).Rotate(`, New: `table.From(0).Rotate(`,
+		File: "moe/contextparallel.go", Old: `return table.From(p.cp.first()), p.cp.tokens`, New: `return table.From(0), p.cp.tokens`,
 		Args: contexts, Axis: shares, Tensor: anyWeight,
 	},
 	{
@@ -264,10 +264,10 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-mask", Text: "a token of a shared sequence attends to its own part only",
-		File: "moe/attention.go", Old: `s.score(p, top)
-	if p.cp`,
-		New: `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; s.score(p, top)
-	if p.cp`,
+		File: "moe/attention.go", Old: `	s.score(p, top)
+	s.o`,
+		New: `	if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; s.score(p, top)
+	s.o`,
 		Args: contexts, Axis: shares, Tensor: anyWeight,
 	},
 	{
@@ -300,12 +300,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "tensor-weight-all", Text: "a dense gradient has each sequence once per rank that divides its products",
-		File: "moe/contextgradients.go", Old: `sum := l.gradientTree(p, len(lists)/parts, false)`,
+		File: "moe/sum_host.go", Old: `sum := l.gradientTree(p, own, len(lists)/parts, false)`,
 		New: `all := lists; lists = nil
 	for i := 0; i < len(all); i += parts {
-		for range p.model.mesh.Layout.Tensor() { lists = append(lists, all[i:i+parts]...) }
+		for range p.mesh.Layout.Tensor() { lists = append(lists, all[i:i+parts]...) }
 	}
-	sum := l.gradientTree(p, len(lists)/parts, false)`,
+	sum := l.gradientTree(p, own, len(lists)/parts, false)`,
 		Args: products, Axis: divides, Tensor: denseWeight,
 	},
 	{
@@ -326,20 +326,20 @@ var Table = []Mutation{
 		Name: "tensor-expert-sum", Text: "at ep 1, the gradients of experts are not summed over ranks that divide products",
 		File: "moe/replicas.go", Old: `for r, list := range lists {`,
 		New: `for r, list := range lists {
-			if n := p.model.mesh.Layout.Tensor(); p.model.mesh.Layout.EP == 1 && r%n != l.host.comm.Rank()%n { continue }`,
+			if n := p.mesh.Layout.Tensor(); p.mesh.Layout.EP == 1 && r%n != l.owner.(*rowSums).peers.comm.Rank()%n { continue }`,
 		Args: products, Axis: divides, Tensor: anExpert,
 	},
 	{
 		Name: "tensor-router-part", Text: "at ep 1, the router's gradient has the tokens of one rank of those that divide products",
 		File: "moe/contextparallel.go", Old: `left, ok := rowsOf(list[0], dy.DType()`,
-		New:  `if l := p.model.mesh.Layout; l.TP > 1 && l.EP == 1 && r > 0 { continue }; left, ok := rowsOf(list[0], dy.DType()`,
+		New:  `if l := p.mesh.Layout; l.TP > 1 && l.EP == 1 && r > 0 { continue }; left, ok := rowsOf(list[0], dy.DType()`,
 		Args: products, Axis: divides, Tensor: router,
 	},
 	{
 		Name: "router-detached", Text: "the router has no gradient of choices whose expert another rank has",
 		File: "moe/layer.go", Old: `routed := r.backward(p, dweights, s.dscores, &s.router)`,
 		New: `for i, e := range s.router.experts.I32() {
-		if !ex.Dry() && int(e)/(r.cfg.Experts/p.model.mesh.Layout.EP) != p.model.mesh.EP.Rank() { dweights.F32()[i] = 0 }
+		if !ex.Dry() && int(e)/(r.cfg.Experts/p.mesh.Layout.EP) != p.mesh.EP.Rank() { dweights.F32()[i] = 0 }
 	}
 	routed := r.backward(p, dweights, s.dscores, &s.router)`,
 		Axis: "ep > 1", Tensor: router,
@@ -347,7 +347,7 @@ var Table = []Mutation{
 	{
 		Name: "router-times-ep", Text: "the router's gradient through the choices counts `ep` times",
 		File: "moe/layer.go", Old: `routed := r.backward(p, dweights, s.dscores, &s.router)`,
-		New: `for i := range dweights.F32() { if ex.Dry() { break }; dweights.F32()[i] *= float32(p.model.mesh.Layout.EP) }
+		New: `for i := range dweights.F32() { if ex.Dry() { break }; dweights.F32()[i] *= float32(p.mesh.Layout.EP) }
 	routed := r.backward(p, dweights, s.dscores, &s.router)`,
 		Axis: "ep > 1", Tensor: router,
 	},
@@ -355,14 +355,14 @@ var Table = []Mutation{
 		Name: "expert-twice", Text: "at ep > 1, the gradient of an expert is added twice",
 		File: "moe/layer.go", Old: `drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)`,
 		New: `drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
-	if p.model.mesh.Layout.EP > 1 { l.routed.backwardWeight(p, &s.routed) }`,
+	if p.mesh.Layout.EP > 1 { l.routed.backwardWeight(p, &s.routed) }`,
 		Axis: "ep > 1", Tensor: anExpert,
 	},
 	{
 		Name: "expert-without-rows", Text: "at ep > 1, an expert without tokens keeps the gradient of the step before",
 		File: "moe/linear.go", Old: `l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)`,
 		New: `var before []float32
-		if !p.ex.Dry() && p.model.mesh.Layout.EP > 1 { before = append(before, to.F32()...) }
+		if !p.ex.Dry() && p.mesh.Layout.EP > 1 { before = append(before, to.F32()...) }
 		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
 		for g, n := 0, len(before)/len(x.ends); n > 0 && g < len(x.ends); g++ {
 			if x.ends[g] == 0 || g > 0 && x.ends[g] == x.ends[g-1] { copy(to.F32()[g*n:(g+1)*n], before[g*n:]) }

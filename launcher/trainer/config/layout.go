@@ -122,7 +122,7 @@ func (c Config) OnHosts(ranks int, first []int) error {
 			where = fmt.Sprintf("ranks 0 to %d are", ranks-1)
 		}
 		instead := fmt.Sprintf("or a --pp that is a multiple of %d", wholeStages(ranks, first))
-		if err := c.checkSharersOnHosts(l, on); err != nil {
+		if err := moe.CheckSharers(l, on); err != nil {
 			return fmt.Errorf("%s on several hosts: %w, %s", where, err, instead)
 		}
 		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
@@ -130,19 +130,6 @@ func (c Config) OnHosts(ranks int, first []int) error {
 		}
 	}
 	return nil
-}
-
-// checkSharersOnHosts returns an error if hosts with these numbers of ranks of a stage cannot share
-// sequences.
-func (c Config) checkSharersOnHosts(l mesh.Layout, on []int) error {
-	if err := moe.CheckSharers(l, on); err != nil || l.Sharers() <= on[0] {
-		return err
-	}
-	recipe, err := c.Recipe()
-	if err != nil {
-		return err
-	}
-	return recipe.CheckChains()
 }
 
 // wholeStages returns the least number of ranks of a pipeline with which each stage is on one host.

@@ -184,10 +184,10 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 		add(part, m)
 	}
 	optim.Held(d.rule, groups, func(p *moe.Param, bytes int) {
-		state(d.Model.Part(p), int64(bytes))
+		state(p.Part, int64(bytes))
 		padding -= int64(bytes)
 	})
-	state(d.Model.Part(groups[len(groups)-1].Params[0]), padding)
+	state(groups[len(groups)-1].Params[0].Part, padding)
 	return n, nil
 }
 

@@ -55,8 +55,7 @@ func PassTokens(c config.Config, ranks int) int {
 // Part holds what a part of the model needs on a rank and its cost per token.
 type Part struct {
 	moe.Module
-	Memory  events.Memory
-	Traffic moe.Traffic // bytes per token
+	Memory events.Memory
 }
 
 // process is the name of the part of a plan that holds [Memory.Process].
@@ -88,12 +87,11 @@ func planOf(c config.Config, h holding, l mesh.Layout, hosts int) []Part {
 			n.pass.Saved[moe.PartKey{Part: moe.Embedding}] = events.MostBytes
 		}
 	}
-	precision, _ := c.Recipe()
 	var plan []Part
 	var sum events.Memory
 	for _, m := range c.Model.Modules(c.Seq) {
-		key := moe.PartKey{Part: m.Part, MTP: m.MTP}
-		part := Part{Module: m, Traffic: m.Traffic(precision, PassTokens(c, l.World), l.EP), Memory: n.parts[key]}
+		key := moe.PartKey{Part: m.Part, Ahead: m.Ahead}
+		part := Part{Module: m, Memory: n.parts[key]}
 		activations := n.pass.Saved[key]
 		if key == n.pass.Peak {
 			activations += n.pass.Scratch

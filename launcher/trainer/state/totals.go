@@ -26,8 +26,8 @@ const totalsNumbers = 9
 func (t *Totals) Add(l moe.Loss) {
 	t.Loss += l.Sum
 	t.tokens += float64(l.Tokens)
-	t.mtp += l.MTP
-	t.mtpTokens += float64(l.MTPTokens)
+	t.mtp += l.Ahead
+	t.mtpTokens += float64(l.AheadTokens)
 	t.balance += l.Balance
 	t.dropped += float64(l.Dropped)
 }

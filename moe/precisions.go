@@ -1,12 +1,10 @@
 package moe
 
-// The published recipes with fewer than eight bits or with scales other than those of OCP MX, and
-// their settings. docs/precision.md has the sources.
+// The built-in precisions and their settings. docs/precision.md has the sources.
 
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -14,7 +12,7 @@ import (
 	"spmoe/tensor"
 )
 
-// Options are the settings of recipes that have some. The zero value is not the default: see
+// Options are the settings of precisions that have some. The zero value is not the default: see
 // DefaultOptions. The toml names are those of config files and --set (nvfp4.rht=false).
 type Options struct {
 	Sum   string `toml:"sum" help:"how products are added: fp32, fast; exact, for quantized products, slow; h100, h100-nopromotion or b200, bit by bit as that GPU's tensor cores do"`
@@ -44,7 +42,7 @@ type MXFP4 struct {
 	Stochastic bool   `toml:"stochastic" help:"round gradients stochastically, for mxfp4-e2m1"`
 }
 
-// DefaultOptions returns the settings of the published recipes.
+// DefaultOptions returns the settings of the published precisions.
 func DefaultOptions() Options {
 	return Options{
 		Sum:   mx.SumFP32.String(),
@@ -178,7 +176,54 @@ func mxfp4(name, about string, forward Product) Precision {
 	return Precision{Name: name, About: about, DType: tensor.BF16, Linears: r, Experts: r}
 }
 
-// lastPlain returns the number of layers at the end that are not quantized.
-func (p Precision) lastPlain(layers int) int {
-	return max(p.PlainLast, int(math.Ceil(p.PlainTail*float64(layers))))
+// Precisions lists the built-in precisions with their published settings.
+func Precisions() []Precision { return DefaultOptions().Precisions() }
+
+// Precisions lists the built-in precisions with these settings, which must be valid.
+func (o Options) Precisions() []Precision {
+	mxfp8, mxint8 := uniform(cast(mx.E4M3), cast(mx.E4M3)), uniform(cast(mx.INT8), cast(mx.INT8))
+	e2m3, e3m2 := uniform(cast(mx.E2M3), cast(mx.E2M3)), uniform(cast(mx.E3M2), cast(mx.E3M2))
+	fp8Tensor := uniform(cast(mx.FP8Tensor), cast(mx.FP8Tensor))
+	highWgrad := &Recipe{Forward: mxfp8.Forward, Dgrad: mxfp8.Dgrad}
+	return []Precision{
+		{Name: "fp32", About: "FP32 throughout", DType: tensor.FP32},
+		{Name: "bf16", About: "BF16 storage, FP32 accumulation", DType: tensor.BF16},
+		{Name: "mxfp8", About: "MXFP8 (E4M3) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: mxfp8, Experts: mxfp8},
+		{Name: "mxfp8-experts", About: "MXFP8 in the experts only", DType: tensor.BF16, Experts: mxfp8},
+		{Name: "mxfp8-wgrad-bf16", About: "mxfp8 with BF16 weight gradients", DType: tensor.BF16, Linears: highWgrad, Experts: highWgrad},
+		{Name: "mxint8", About: "MXINT8 in all three products of every linear layer and expert", DType: tensor.BF16, Linears: mxint8, Experts: mxint8},
+		o.NVFP4.precision(),
+		o.FP8.precision(),
+		{Name: "fp8-tensor", About: "E4M3 with one scale per tensor in all three products of every linear layer and expert", DType: tensor.BF16, Linears: fp8Tensor, Experts: fp8Tensor},
+		mxfp4("mxfp4", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in BF16", Product{}),
+		mxfp4("mxfp4-mxfp8", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in MXFP8", mxfp8.Forward),
+		o.MXFP4.precision(),
+		{Name: "mxfp6-e2m3", About: "MXFP6 (E2M3) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e2m3, Experts: e2m3},
+		{Name: "mxfp6-e3m2", About: "MXFP6 (E3M2) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e3m2, Experts: e3m2},
+	}
+}
+
+// PrecisionNames lists the names of the built-in precisions.
+func PrecisionNames() []string {
+	var names []string
+	for _, p := range Precisions() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// PrecisionByName returns a built-in precision with its published settings.
+func PrecisionByName(name string) (Precision, error) { return DefaultOptions().Precision(name) }
+
+// Precision returns a built-in precision with these settings.
+func (o Options) Precision(name string) (Precision, error) {
+	if err := o.Validate(); err != nil {
+		return Precision{}, err
+	}
+	for _, p := range o.Precisions() {
+		if p.Name == name {
+			return p.WithSum(sumOf(o.Sum)), nil
+		}
+	}
+	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(PrecisionNames(), ", "))
 }

@@ -117,7 +117,7 @@ func TestEveryPassDraws(t *testing.T) {
 	// input have 2^16 passes of 2^32 rows.
 	index := func(place int, o Operand) []uint64 {
 		a := &activation{rowGroups: rowGroups{ends: []int32{1, 2}, inPasses: &passRows{[][]int32{{5, 7}, {3, 2}}}}}
-		return (&mxLinear{}).draws(phase{Pass: &Pass{place: place}}, o, mx.AlongRows, mx.Cast{Rounding: mx.Stochastic}, a).Rows
+		return (&mxLinear{}).draws(phase{passState: &passState{place: place}}, o, mx.AlongRows, mx.Cast{Rounding: mx.Stochastic}, a).Rows
 	}
 	if first, later := index(0, Gradient), index(2, Gradient); !slices.Equal(later, []uint64{first[0] + 8, first[1] + 9}) {
 		t.Errorf("experts 0 and 1 have rows %d in the first pass and %d in the third", first, later)
