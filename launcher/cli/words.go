@@ -75,6 +75,7 @@ var flagAdvice = map[string]string{
 	"ratios":        onImbalance,
 	"record-ratios": onImbalance,
 	"tasks":         onTasks,
+	"trace":         "--profile shows where the time of a step goes, and the phases in OUT/metrics.jsonl how that changes",
 	"until-decided": "give --seeds, a number that is fixed before the first run",
 }
 

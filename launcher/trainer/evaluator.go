@@ -26,7 +26,6 @@ type evaluator struct {
 	ex       *tensor.Exec
 	state    *state.TrainState
 	recorder *observe.Recorder
-	tracer   *observe.Tracer
 	windows  *datasets.Windows // of all ranks
 
 	step     int     // of the newest evaluation
@@ -51,7 +50,6 @@ func (e *evaluator) due() bool {
 // evaluate returns the mean loss over the validation windows, in nats per token, and reports it. It
 // is collective.
 func (e *evaluator) evaluate() (float64, error) {
-	defer e.tracer.During("evaluation")()
 	m, err := e.measure()
 	if err != nil {
 		return 0, err
@@ -147,7 +145,6 @@ func (r *rank) sampleIfDue() error {
 	if step == 0 || step == cfg.Steps || cfg.SampleTokens == 0 || !config.Due(cfg.SampleEvery, step) {
 		return nil
 	}
-	defer r.watch.Tracer.During("sample")()
 	text, err := r.sample()
 	if err != nil || !r.lead() {
 		return err

@@ -53,9 +53,8 @@ func (j *Job) CheckDisk() error {
 // Job is a run that has been checked: its data is read, and the checkpoint that it resumes, if any,
 // is open and verified.
 type Job struct {
-	Profile bool           // report the time of a step by kind of work at the end
-	Trace   observe.Window // steps whose timeline is written to OUT/trace.json
-	Notes   []string       // to report at the start, before those of the configuration
+	Profile bool     // report the time of a step by kind of work at the end
+	Notes   []string // to report at the start, before those of the configuration
 
 	// Folder is the run's folder, which this job holds; nil: Run holds the one at the path. If it
 	// loses its name or its lock, nothing is written there.

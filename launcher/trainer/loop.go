@@ -110,7 +110,7 @@ func (r *rank) betweenSteps() (err error) {
 	return nil
 }
 
-// finish runs after the last step: the trace, the profile and, unless the run was interrupted, an
+// finish runs after the last step: the profile and, unless the run was interrupted, an
 // evaluation and the sample. It is collective.
 func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	var show func(events.Profile)

@@ -3,6 +3,8 @@ package trainer
 // One rank of a run and its parts.
 
 import (
+	"time"
+
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
@@ -173,9 +175,9 @@ func newModel(cfg config.Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, er
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() {
 	w, j := &r.watch, r.job
-	w.Tracer = observe.NewTracer(j.Trace, j.cfg, r.links, r.Pipe, r.alarms)
-	w.Profiler = observe.NewProfiler(w.Tracer.Now, r.links.Met)
-	w.Tracer.Timer, r.ex.Profile = w.Profiler.Timer, w.Profiler.Timer
+	begin := time.Now()
+	w.Profiler = observe.NewProfiler(func() time.Duration { return time.Since(begin) }, r.links.Met)
+	r.ex.Profile = w.Profiler.Timer
 	w.Recorder = &observe.Recorder{
 		Cfg: &j.cfg, Folder: j.Folder, Cores: j.cores, BytesPerToken: j.bytesPerToken,
 		Comm: r.comm, Peers: r.mesh.World, Ex: r.ex, State: r.TrainState, Alarms: r.alarms,
@@ -192,7 +194,7 @@ func (r *rank) addTasks() error {
 	}
 	r.evaluator = &evaluator{
 		job: j, comm: r.comm, readers: r.mesh.World, ex: r.ex, state: r.TrainState,
-		recorder: w.Recorder, tracer: w.Tracer, windows: windows,
+		recorder: w.Recorder, windows: windows,
 	}
 	config, err := config.TOML(j.cfg)
 	if err != nil {
@@ -201,7 +203,7 @@ func (r *rank) addTasks() error {
 	saver, err := save.NewSaver(j.cfg, j.tokenizerFile, j.files, j.Folder, r.comm)
 	r.checkpoints = &save.Checkpointer{
 		Cfg: j.cfg, Report: j.report, Lead: r.lead(), State: r.TrainState, Guard: r.guards.state,
-		Recorder: w.Recorder, Tracer: w.Tracer, Alarms: r.alarms, Saver: saver, Clock: j.clock,
+		Recorder: w.Recorder, Alarms: r.alarms, Saver: saver, Clock: j.clock,
 		Config: config,
 	}
 	return err

@@ -84,7 +84,7 @@ func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
 
 	// Record the step and store the state after it.
 	fault.Point(fault.AfterStep)
-	if err := r.watch.After(s, time.Since(begin), r.Data.Rows); err != nil {
+	if err := r.watch.After(s, time.Since(begin)); err != nil {
 		return s, false, err
 	}
 	return s, a.Totals.Stop > 0, r.storeState()

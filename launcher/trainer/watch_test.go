@@ -9,10 +9,9 @@ import (
 
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/observe"
 )
 
-// What only watches a run changes no bit of it: profiles, traces, records, samples, and the number
+// What only watches a run changes no bit of it: profiles, records, samples, and the number
 // of threads.
 func TestProfileChangesNothing(t *testing.T) {
 	t.Parallel()
@@ -37,7 +36,7 @@ func TestProfileChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			job.Profile, job.Trace = true, observe.Window{First: 2, Last: 4}
+			job.Profile = true
 			if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,6 @@ type Checkpointer struct {
 	State    *state.TrainState
 	Guard    *guard.State
 	Recorder *observe.Recorder
-	Tracer   *observe.Tracer
 	Alarms   *state.Alarms
 	Saver    *Saver
 	Clock    *Clock
@@ -88,7 +87,6 @@ func (c *Checkpointer) sums() checkpoint.Sums {
 // fails raises an alarm, and the next may succeed. failed says why there is no checkpoint, if that
 // is known already; err ends the run. It is collective.
 func (c *Checkpointer) save(last bool) (failed, err error) {
-	defer c.Tracer.During("checkpoint")()
 	begin := time.Now()
 	if err := c.wait(); err != nil {
 		return nil, err
