@@ -29,9 +29,7 @@ import (
 // progress.
 type Saver struct {
 	comm      *collective.Comm
-	folders   Folders
-	lock      *system.FolderLock // of a folder that only this host has; nil: none
-	held      *system.FolderLock // the folder that is written to
+	held      *system.FolderLock // the run's folder
 	Cfg       config.Config
 	Files     checkpoint.Files
 	ctx       context.Context
@@ -80,27 +78,19 @@ func NewSaver(cfg config.Config, tokenizer []byte, files checkpoint.Files, held 
 	if err != nil {
 		return nil, err
 	}
-	shared, err := findFolders(own, cfg.Out)
-	if err != nil {
+	if err := checkShared(own, cfg.Out); err != nil {
 		return nil, err
 	}
-	lock, err := shared.lock(cfg.Out)
-	if lock != nil {
-		held = lock
-	}
-	if err == nil && shared.owns() && held.Check() == nil {
-		err = system.Tidy(cfg.Out) // a rank may have been killed
-	}
-	if err != nil {
-		return nil, errors.Join(err, lock.Release())
+	if own.Rank() == 0 && held.Check() == nil {
+		if err := system.Tidy(cfg.Out); err != nil { // a rank may have been killed
+			return nil, err
+		}
 	}
 	if files == nil {
 		files = faulty{checkpoint.NewHeld(held)}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Saver{
-		comm: own, folders: shared, lock: lock, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: tokenizer,
-	}
+	s := &Saver{comm: own, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: tokenizer}
 	s.Files = cancellable{files, ctx, own.Progress(), s}
 	return s, nil
 }
@@ -128,7 +118,6 @@ func (s *Saver) Close() {
 	if s.allocated != nil && s.Copied == nil {
 		<-s.allocated
 	}
-	s.lock.Release()
 }
 
 // Snapshot returns a copy of the pieces, which is valid until the next call.
@@ -191,11 +180,9 @@ func (s *Saver) poll() (l saveResult, ok bool) {
 	return s.wait(), true
 }
 
-// write does the work of a save: the rank that owns the folder begins it, all ranks write, and the
-// owner completes it. If hosts have folders of their own, each folder is completed with copies of
-// the other hosts' parts.
+// write does the work of a save: rank 0 begins it, all ranks write, and rank 0 completes it.
 func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (failed, broken error) {
-	step, lead := int64(l.State.step), s.folders.owns()
+	step, lead := int64(l.State.step), s.comm.Rank() == 0
 	var w *checkpoint.Writer
 	defer func() {
 		// If the ranks did not agree that all are done, one may still be writing there. The next
@@ -234,9 +221,6 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
 	}
-	if failed, broken = s.copyParts(w); failed != nil || broken != nil {
-		return failed, broken
-	}
 	if lead {
 		if s.tokenizer != nil {
 			err = w.WriteTokenizer(s.tokenizer)
@@ -255,17 +239,6 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 		}
 	}
 	return s.agree(err)
-}
-
-// copyParts completes the parts in every folder, if there are several.
-func (s *Saver) copyParts(w *checkpoint.Writer) (failed, broken error) {
-	if !s.folders.apart() {
-		return nil, nil
-	}
-	if failed, broken = s.folders.copyParts(w); broken != nil {
-		return failed, broken
-	}
-	return s.agree(failed)
 }
 
 // agree returns nil if err is nil on every rank. Otherwise it returns the error of the lowest rank
