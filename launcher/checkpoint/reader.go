@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/system"
@@ -156,7 +157,8 @@ func (r *Reader) parse() (err error) {
 	r.shards = make([]*safetensors.File, r.manifest.Ranks)
 	for rank := range r.shards {
 		w := want[1+rank]
-		if r.shards[rank], err = safetensors.NewFile(w.Name, r.files[1+rank], w.Size); err != nil {
+		blocks := &blockReader{file: r.files[1+rank], size: min(blockBytes, max(blockBytes/16, mostBlocks/len(r.shards)))}
+		if r.shards[rank], err = safetensors.NewFile(w.Name, blocks, w.Size); err != nil {
 			return damage{err}
 		}
 	}
@@ -164,6 +166,39 @@ func (r *Reader) parse() (err error) {
 		return damage{err}
 	}
 	return nil
+}
+
+// mostBlocks is about the memory for the blocks of all shards.
+const mostBlocks = 64 << 20
+
+// blockReader reads a file in large blocks, because ranks read many small pieces.
+type blockReader struct {
+	file io.ReaderAt
+	size int
+
+	mu    sync.Mutex
+	at    int64 // position of the block
+	block []byte
+}
+
+// ReadAt implements [io.ReaderAt].
+func (b *blockReader) ReadAt(p []byte, at int64) (n int, err error) {
+	if len(p) >= b.size {
+		return b.file.ReadAt(p, at)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at < b.at || at+int64(len(p)) > b.at+int64(len(b.block)) {
+		if b.block == nil {
+			b.block = make([]byte, b.size)
+		}
+		n, err = b.file.ReadAt(b.block[:b.size], at)
+		b.at, b.block = at, b.block[:n]
+	}
+	if n = copy(p, b.block[at-b.at:]); n == len(p) {
+		return n, nil
+	}
+	return n, cmp.Or(err, io.EOF)
 }
 
 // Path returns the folder of the checkpoint.

@@ -17,7 +17,8 @@ func PartBytes(pieces []Piece) (n int64) {
 	for _, p := range pieces {
 		n += int64(len(p.Bytes()) + names*len(p.Name) + numbers)
 	}
-	return n + 2*checksum*chunksOf(n) + 4*directAlignment
+	const header = 16 << 10
+	return n + 2*checksum*chunksOf(n) + header
 }
 
 // Written returns the bytes that all ranks have written so far.

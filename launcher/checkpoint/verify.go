@@ -13,10 +13,6 @@ import (
 	"sync/atomic"
 )
 
-// readBytes is the number of bytes that are read and summed at a time: they stay in a core's own
-// cache.
-const readBytes = 256 << 10
-
 // position is a chunk in a list of files.
 type position struct {
 	file, chunk int
@@ -38,7 +34,7 @@ func verify(files []*os.File, want []file, sums []*summing) error {
 	var group sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(all)) {
 		group.Go(func() {
-			buffer := make([]byte, readBytes)
+			buffer := make([]byte, blockBytes)
 			// Chunks are taken in order. When one fails, those before it have been taken, and are
 			// completed.
 			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {

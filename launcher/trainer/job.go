@@ -40,7 +40,7 @@ import (
 // checkpoints that the run will hold at the same time: those that it keeps, and one that is being
 // written. Those that exist have their space already. It deletes what killed saves have left.
 func (j *Job) CheckDisk() error {
-	if err := checkpoint.Tidy(checkpoint.NewHeld(j.Folder), j.cfg.Out); err != nil {
+	if err := checkpoint.Tidy(checkpoint.Disk{Folder: j.Folder}, j.cfg.Out); err != nil {
 		return err
 	}
 	free, ok := system.FreeSpace(j.cfg.Out)

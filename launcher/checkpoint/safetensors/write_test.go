@@ -26,7 +26,7 @@ func sample() []Tensor {
 
 func encode(t *testing.T, tensors []Tensor, metadata map[string]string) []byte {
 	t.Helper()
-	l, err := NewLayout(tensors, metadata, 8)
+	l, err := NewLayout(tensors, metadata)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestLayoutRefuses(t *testing.T) {
 		"metadata not UTF-8": {nil, map[string]string{"k": "\xff"}, "UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := NewLayout(c.tensors, c.metadata, 8); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := NewLayout(c.tensors, c.metadata); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want one that says %q", err, c.want)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -87,7 +88,7 @@ func NewSaver(cfg config.Config, tokenizer []byte, files checkpoint.Files, held 
 		}
 	}
 	if files == nil {
-		files = faulty{checkpoint.NewHeld(held)}
+		files = faulty{checkpoint.Disk{Folder: held}}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Saver{comm: own, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: tokenizer}
@@ -101,8 +102,14 @@ func (s *Saver) AllocateCopies(pieces []checkpoint.Piece) {
 	s.allocated = make(chan []checkpoint.Piece, 1)
 	go func() {
 		const page = 4096
-		room := checkpoint.Room(pieces)
-		for _, p := range room {
+		room := slices.Clone(pieces)
+		for i := range room {
+			p := &room[i]
+			if p.BF16 != nil {
+				p.BF16 = make([]byte, len(p.BF16))
+			} else {
+				p.Data = make([]float32, len(p.Data))
+			}
 			memory := p.Bytes()
 			for i := 0; i < len(memory) && s.ctx.Err() == nil; i += page {
 				memory[i] = 0
