@@ -11,14 +11,13 @@ import (
 
 // fencing are the times of the fence around hung processes.
 type fencing struct {
-	stuck  time.Duration // in the kernel, after which a rank is named in the log
 	asleep time.Duration // outside a collective, or in the kernel, after which it counts as hung
 	killed time.Duration // since it was killed, after which the log names a process that is still there
 	bound  time.Duration // since it was killed, after which the job ends
 }
 
 // usualFencing allows for slow disks: they may hold a process for some time.
-var usualFencing = fencing{stuck: time.Second, asleep: sleepTime, killed: time.Second, bound: time.Minute}
+var usualFencing = fencing{asleep: sleepTime, killed: time.Second, bound: time.Minute}
 
 // checkLiveness checks for failures that no process reports, and continues what was begun.
 func (l *launch) checkLiveness() {
@@ -47,7 +46,6 @@ func (l *launch) checkLiveness() {
 				why = declared.Text // its peers have declared it
 			}
 			if why == "" {
-				l.checkStuck(p)
 				continue
 			}
 			p.hung, p.killedAt = why, time.Now()
@@ -62,23 +60,6 @@ func (l *launch) silence() time.Duration {
 		return DefaultSilence
 	}
 	return l.Silence
-}
-
-// checkStuck names a rank whose process makes no progress inside the kernel. A slow disk is no
-// failure yet.
-func (l *launch) checkStuck(p *process) {
-	long := p.stuckFor()
-	if long < max(l.silence(), l.fencing.stuck) {
-		p.named = p.named && long > 0
-		return
-	}
-	if p.named {
-		return
-	}
-	p.named = true
-	why := fmt.Sprintf("its process %d is stuck in the kernel (state D): a disk does not answer, or its cgroup is frozen; it counts as hung after %v", p.pid(), l.fencing.asleep)
-	l.emit(Event{Kind: Stuck, Rank: p.rank, Process: p.pid(), Reason: why})
-	l.printf("rank %d: %s", p.rank, why)
 }
 
 // checkFence waits for the end of a process that was killed. Its memory must not be used again

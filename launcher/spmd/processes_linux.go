@@ -47,7 +47,6 @@ func (p *Processes) Run(ctx context.Context) error {
 		Processes: p, heap: h, file: file, ranks: make([]*process, p.Ranks), ends: make(chan *process, p.Ranks+p.Spares), starts: make(chan func()),
 		memory: newMemoryKills(), fencing: usualFencing,
 	}
-	defer l.reserve.release()
 	defer close(l.starts)
 	go l.starter()
 	defer l.reap()
@@ -69,10 +68,8 @@ type launch struct {
 	ends   chan *process
 	starts chan func()
 	out    sync.Mutex // protects both outputs if ranks share them
-	asked  bool       // with Stacks: the ranks were asked for their stacks
 
 	memory  *memoryKills
-	reserve reserve // only the starter uses it while the job runs
 	fencing fencing
 	recovery
 }
@@ -91,7 +88,6 @@ type process struct {
 
 	hung      string // the reason why it was killed
 	killedAt  time.Time
-	named     bool      // the log says that it is stuck
 	accused   bool      // the log says that it does not end
 	immortal  bool      // the job does not wait for its end
 	memory    bool      // the kernel has killed it for memory
@@ -148,13 +144,11 @@ func (l *launch) startSpare() error {
 func (l *launch) start(rank int, generation uint32) (p *process, err error) {
 	done := make(chan struct{})
 	l.starts <- func() {
-		l.reserve.release()
 		p, err = l.spawn(rank, generation)
-		l.reserve.fill()
 		close(done)
 	}
 	<-done
-	return p, explainDescriptors(err)
+	return p, err
 }
 
 func (l *launch) spawn(rank int, generation uint32) (*process, error) {

@@ -72,7 +72,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 // MayDiffer lists the flags outside of the configuration that may differ between ranks that mpirun
 // or srun starts. A new flag is compared unless it is added here.
 var MayDiffer = []string{
-	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
+	"np", "n", "ranks", "tag-output", "bind-to", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", "set", // what they say is compared
 	"log-format", "plain", "color", "columns", "report", "lock",
 }
