@@ -1,48 +1,19 @@
 package trainer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"spmoe/collective"
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/guard"
 	"spmoe/launcher/trainer/state"
 	"spmoe/tensor"
 )
-
-// guarded runs cfg on n ranks, which are injured, from a checkpoint unless resume is empty.
-func guarded(t *testing.T, cfg config.Config, n int, resume string, corrupt func(r *rank, computed bool)) (*reports, error) {
-	t.Helper()
-	report := &reports{}
-	job, err := Prepare(cfg, n, resume, report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer job.Close()
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	job.corrupt = corrupt
-	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
-		ex := tensor.NewExec()
-		defer ex.Close()
-		r, err := newRank(job, c, ex, 1)
-		if err != nil {
-			return err
-		}
-		return r.run(context.Background())
-	})
-	return report, err
-}
 
 // texts are those of all alarms, but for ranks that seem slow where others use the machine too.
 func (r *reports) texts() (all []string) {

@@ -15,7 +15,6 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
-	"spmoe/tensor"
 )
 
 // host is the ranks of one host of several, all of this process.
@@ -40,79 +39,18 @@ func (h host) Late() bool { return false }
 // host has said.
 func trainOnHosts(t *testing.T, each int, cfgs []config.Config, from string) ([]*reports, []error) {
 	t.Helper()
-	return trainOnUnequalHosts(t, slices.Repeat([]int{each}, len(cfgs)), cfgs, from)
-}
-
-// trainOnUnequalHosts is trainOnHosts for hosts with these numbers of ranks.
-func trainOnUnequalHosts(t *testing.T, sizes []int, cfgs []config.Config, from string) ([]*reports, []error) {
-	t.Helper()
-	var first []int
-	n := 0
-	for _, each := range sizes {
-		first, n = append(first, n), n+each
-	}
-	worlds := collective.NewHosts(sizes...)
 	said, errs := make([]*reports, len(cfgs)), make([]error, len(cfgs))
 	var wg sync.WaitGroup
-	for h, w := range worlds {
+	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, len(cfgs))...) {
 		said[h] = &reports{}
-		job, err := PrepareOn(cfgs[h], n, estimate.Host{Ranks: sizes[h], First: first, Processes: 1}, from, false, said[h])
+		job, err := PrepareOn(cfgs[h], each*len(cfgs), estimate.Host{Ranks: each, Processes: 1}, from, false, said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
-		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, n, sizes[h], h == 0}) })
+		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, each * len(cfgs), each, h == 0}) })
 	}
 	wg.Wait()
 	return said, errs
-}
-
-// onHosts calls body with every rank of a run, a number on each host, and returns what the first
-// host has said. corrupt is that of the job.
-func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
-	t.Helper()
-	return resumedOnHosts(t, cfg, hosts, each, "", corrupt, body)
-}
-
-// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The
-// machine's peak is not measured.
-func onRanks(t *testing.T, cfg config.Config, n int, resume string, body func(r *rank) error) *reports {
-	t.Helper()
-	return resumedOnHosts(t, cfg, 1, n, resume, nil, body)
-}
-
-// resumedOnHosts is onHosts from a checkpoint unless resume is empty.
-func resumedOnHosts(t *testing.T, cfg config.Config, hosts, each int, resume string, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
-	t.Helper()
-	said := make([]reports, hosts)
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	errs := make([]error, hosts)
-	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
-		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, resume, false, &said[h])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer job.Close()
-		job.corrupt = corrupt
-		wg.Go(func() {
-			errs[h] = w.Run(func(c *collective.Comm) error {
-				ex := tensor.NewExec()
-				defer ex.Close()
-				r, err := newRank(job, c, ex, 1)
-				if err != nil {
-					return err
-				}
-				return body(r)
-			})
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	return &said[0]
 }
 
 // Hosts whose folders are not the same are refused, and the marks that tell follow no link.
@@ -182,11 +120,13 @@ func TestCopiesOnHostsChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			undisturbed := guardedConfig(t, c.change)
-			onHosts(t, undisturbed, 2, c.each, nil, run)
+			if _, err := ranksOn(t, undisturbed, []int{c.each, c.each}, "", nil, run); err != nil {
+				t.Fatal(err)
+			}
 			cfg := undisturbed
 			cfg.Out = filepath.Join(t.TempDir(), "run")
 			var attempts tries
-			said := onHosts(t, cfg, 2, c.each, func(r *rank, computed bool) {
+			said, err := ranksOn(t, cfg, []int{c.each, c.each}, "", func(r *rank, computed bool) {
 				if r.Progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
 					return
 				}
@@ -198,7 +138,7 @@ func TestCopiesOnHostsChange(t *testing.T) {
 				}
 			}, run)
 			want := fmt.Sprintf("step 5: %s weights of rank %d changed in memory: they are published again", c.what, c.odd)
-			if alarms := said.texts(); len(alarms) != 1 || alarms[0] != want {
+			if alarms := said.texts(); err != nil || len(alarms) != 1 || alarms[0] != want {
 				t.Errorf("alarms %q, want %q", alarms, want)
 			}
 			sameState(t, name, cfg, undisturbed, cfg.Steps)

@@ -5,7 +5,6 @@ package trainer
 // package pipe all schedules.
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,17 +50,15 @@ func (p placed) configure(cfg config.Config) config.Config {
 	return cfg
 }
 
-// train runs a configuration on the hosts, which share the run's folder.
-func (p placed) train(t *testing.T, cfg config.Config, from string) *reports {
+// outcome trains a configuration on the hosts, which share the run's folder.
+func (p placed) outcome(t *testing.T, cfg config.Config, from string) outcome {
 	t.Helper()
-	if p.hosts == nil {
-		return train(t, cfg, p.layout.World, from)
+	sizes := p.hosts
+	if sizes == nil {
+		sizes = []int{p.layout.World}
 	}
-	said, errs := trainOnUnequalHosts(t, p.hosts, slices.Repeat([]config.Config{cfg}, len(p.hosts)), from)
-	if err := errors.Join(errs...); err != nil {
-		t.Fatalf("%v: %v", p, err)
-	}
-	return said[0]
+	o, _ := outcomeOn(t, cfg, sizes, from, nil)
+	return o
 }
 
 // onOneHost places layouts on the ranks of one job.
@@ -81,47 +78,43 @@ func onEqualHosts(hosts, each int, fsdp bool) placed {
 }
 
 // sameBits trains a run on one rank and in each place. The reports and the states must be the same.
-// It returns those of one rank, and its configuration.
-func sameBits(t *testing.T, run func() config.Config, places []placed) (outcome, config.Config) {
+// It returns those of one rank.
+func sameBits(t *testing.T, run func() config.Config, places []placed) outcome {
 	t.Helper()
-	one := run()
-	want := outcomeFrom(t, one, train(t, one, 1, ""))
+	want := reference(t, run())
 	for _, p := range places {
 		t.Run(p.String(), func(t *testing.T) {
-			cfg := p.configure(run())
-			outcomeFrom(t, cfg, p.train(t, cfg, "")).equals(t, p.String(), want)
+			p.outcome(t, p.configure(run()), "").equals(t, p.String(), want)
 		})
 	}
-	return want, one
+	return want
 }
 
 // resumesAnywhere saves a run in each place after its first step, and resumes it in the next one of
 // the list; with SPMOE_LAYOUTS=all in all. Each ends as the run on one rank that did not stop.
 func resumesAnywhere(t *testing.T, run func() config.Config, places []placed) {
 	t.Helper()
-	whole := run()
-	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	want := reference(t, run())
 	last := func(o outcome) []float64 { return o.evals[len(o.evals)-1:] }
 	want.steps, want.evals = want.steps[1:], last(want)
 	for i, from := range places {
 		saved := from.configure(run())
 		saved.SaveEvery, saved.Keep = 1, 9
-		from.train(t, saved, "")
+		from.outcome(t, saved, "")
 		others := places
 		if !allLayouts() {
 			next := (i + 1) % len(places)
 			others = places[next : next+1]
 		}
 		for _, to := range others {
-			cfg := to.configure(run())
-			got := outcomeFrom(t, cfg, to.train(t, cfg, filepath.Join(saved.Out, "step-00000001")))
+			got := to.outcome(t, to.configure(run()), filepath.Join(saved.Out, "step-00000001"))
 			got.evals = last(got)
 			got.equals(t, fmt.Sprintf("saved in %v, resumed in %v", from, to), want)
 		}
 	}
 }
 
-// sumOf returns the checksum of the state that a run has ended with.
+// sumOf returns the checksum of the state in the last checkpoint of a run.
 func sumOf(t *testing.T, cfg config.Config) string {
 	t.Helper()
 	r, err := checkpoint.Open(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", cfg.Steps)))
@@ -194,7 +187,7 @@ func TestOneResultForAllRanks(t *testing.T) {
 				standard := func(c *config.Config) { c.EPExchange = "standard" }
 				places = append(places, placed{layout: mesh.Default(2), change: standard})
 			}
-			want, other := sameBits(t, run, places)
+			want, other := sameBits(t, run, places), run()
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 			outcomeOf(t, other, 4).equals(t, "np 4 on one core", want)
 			if other.Seed++; outcomeOf(t, other, 2).state == want.state {
@@ -278,7 +271,7 @@ func TestReplicasWithOptions(t *testing.T) {
 				if cfg.EP, cfg.Batch = ep, 8; cfg.Precision == "mxfp8" {
 					cfg.MicroBatch = 1
 				}
-				return outcomeWithOptions(t, placed{layout: mesh.Layout{World: 4}}, cfg)
+				return outcomeWithOptions(t, []int{4}, cfg)
 			}
 			run(2).equals(t, "ep 2", run(4))
 		})
@@ -287,10 +280,9 @@ func TestReplicasWithOptions(t *testing.T) {
 
 // outcomeWithOptions trains and checks that choices are dropped if a capacity is set. Evaluations
 // and samples then depend on the number of sequences in a pass.
-func outcomeWithOptions(t *testing.T, p placed, cfg config.Config) outcome {
+func outcomeWithOptions(t *testing.T, sizes []int, cfg config.Config) outcome {
 	t.Helper()
-	got := p.train(t, cfg, "")
-	o := outcomeFrom(t, cfg, got)
+	o, got := outcomeOn(t, cfg, sizes, "", nil)
 	if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
 		t.Errorf("%d choices were dropped", got.steps[0].Dropped)
 	}
@@ -321,7 +313,10 @@ func TestContextsWithOptions(t *testing.T) {
 				if cfg.Model.DenseInter = max(cfg.Model.DenseInter, 256); p.layout.Sharers() == 1 {
 					cfg.MicroBatch = 1 // the passes of ranks that share them
 				}
-				return outcomeWithOptions(t, p, cfg)
+				if p.hosts == nil {
+					p.hosts = []int{p.layout.World}
+				}
+				return outcomeWithOptions(t, p.hosts, cfg)
 			}
 			places := onOneHost(both)
 			if name == "fp8-block" { // its blocks have 128 tokens
@@ -388,7 +383,6 @@ func optimizerRuns(t *testing.T) map[string]func() config.Config {
 	return map[string]func() config.Config{
 		"Muon":         with("bf16", func(c *config.Config) { useMuon(&c.Optimizer) }),
 		"BF16 moments": with("bf16", func(c *config.Config) { c.Optimizer.Moments = "bf16" }),
-		"toy":          with("bf16", func(c *config.Config) { c.Optimizer.Name, c.Optimizer.LR = "toy", 0.3 }),
 	}
 }
 

@@ -31,8 +31,8 @@ func TestRecompute(t *testing.T) {
 			run := func(recompute string) (outcome, record.Log, []events.Alarm) {
 				cfg := cfg
 				cfg.Recompute, cfg.Out = recompute, t.TempDir()
-				reported := train(t, cfg, c.ranks, "")
-				return outcomeFrom(t, cfg, reported), readRecord(t, cfg).Timeless(), reported.alarms
+				o, reported := outcomeOn(t, cfg, []int{c.ranks}, "", nil)
+				return o, readRecord(t, cfg).Timeless(), reported.alarms
 			}
 			want, wantLog, alarms := run("none")
 			if len(alarms) > 0 || len(wantLog.Loads) == 0 || (len(wantLog.Quantized) > 0) != (cfg.Precision == "mxfp8") {

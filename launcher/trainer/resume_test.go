@@ -3,37 +3,12 @@ package trainer
 import (
 	"context"
 	"fmt"
-	"math"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"spmoe/launcher/trainer/config"
 )
-
-func run(r *rank) error { return r.run(context.Background()) }
-
-// sameState compares what two checkpoints hold, bit for bit.
-func sameState(t *testing.T, what string, got, want config.Config, step int) {
-	t.Helper()
-	p, tensors := savedProgress(t, got, step)
-	wantP, wantTensors := savedProgress(t, want, step)
-	if fmt.Sprint(p) != fmt.Sprint(wantP) {
-		t.Errorf("%s: progress\n%+v, want\n%+v", what, p, wantP)
-	}
-	if len(tensors) != len(wantTensors) {
-		t.Errorf("%s: %d tensors, want %d", what, len(tensors), len(wantTensors))
-	}
-	for name, w := range wantTensors {
-		g := tensors[name]
-		for i := range w {
-			if len(g) != len(w) || math.Float32bits(g[i]) != math.Float32bits(w[i]) {
-				t.Errorf("%s: %s differs", what, name)
-				break
-			}
-		}
-	}
-}
 
 // A run that is resumed by a new job after any of its steps is the run that was left alone: every
 // loss, and the state at the end, bit for bit.

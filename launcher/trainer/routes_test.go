@@ -50,7 +50,7 @@ func recording(t *testing.T, precision string) config.Config {
 // A run has the same routes in every layout, and has its own bits when it replays them.
 func TestReplayOfOwnRoutes(t *testing.T) {
 	first := recording(t, "bf16")
-	want := outcomeFrom(t, first, train(t, first, 1, ""))
+	want, _ := outcomeOn(t, first, []int{1}, "", nil)
 	made := routesIn(t, first)
 	if len(made) != first.Steps || sameSteps(made[:1], made[1:]) {
 		t.Fatalf("%d steps are recorded, or they are all the same", len(made))
@@ -64,7 +64,7 @@ func TestReplayOfOwnRoutes(t *testing.T) {
 		cfg.ReplayRoutes, cfg.ReplayWeights = filepath.Join(first.Out, RoutesFile), i%2 == 0
 		cfg.Recompute = []string{"full", "selective", "none"}[i%3]
 		what := fmt.Sprintf("%v, recompute %s, weights %t", l, cfg.Recompute, cfg.ReplayWeights)
-		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, what, want)
+		placed{layout: l}.outcome(t, cfg, "").equals(t, what, want)
 		if !sameSteps(routesIn(t, cfg), made) {
 			t.Errorf("%s: other routes than those that were replayed", what)
 		}
@@ -99,7 +99,7 @@ func TestReplayOfOtherRoutes(t *testing.T) {
 func TestRoutesResume(t *testing.T) {
 	whole := recording(t, "bf16")
 	whole.Steps, whole.SaveEvery, whole.Keep = 3, 1, 9
-	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	want, _ := outcomeOn(t, whole, []int{1}, "", nil)
 	made := routesIn(t, whole)
 	file := filepath.Join(whole.Out, RoutesFile)
 	content, err := os.ReadFile(file)
@@ -109,15 +109,12 @@ func TestRoutesResume(t *testing.T) {
 	if err := os.WriteFile(file, content[:len(content)-100], 0o666); err != nil { // in step 3
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(filepath.Join(whole.Out, "step-00000003")); err != nil {
-		t.Fatal(err)
-	}
 	replayed := filepath.Join(t.TempDir(), "replayed.arrow")
 	if err := os.WriteFile(replayed, content, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	whole.ReplayRoutes = replayed
-	got := outcomeFrom(t, whole, train(t, whole, 1, whole.Out))
+	got, _ := outcomeOn(t, whole, []int{1}, whole.Out, nil)
 	if !sameSteps(routesIn(t, whole), made) || got.state != want.state {
 		t.Error("the resumed run has other routes or another state")
 	}

@@ -51,7 +51,7 @@ func TestInitFrom(t *testing.T) {
 				t.Errorf("from %s: %s is not zero", from, name)
 			}
 		}
-		if o, _ := sameBits(t, run, onOneHost(mesh.Default(2), mesh.Default(4))); o.evals[0] != last {
+		if o := sameBits(t, run, onOneHost(mesh.Default(2), mesh.Default(4))); o.evals[0] != last {
 			t.Errorf("from %s: the first loss is %v, the source ended with %v", from, o.evals[0], last)
 		}
 	}
