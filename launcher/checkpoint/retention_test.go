@@ -8,18 +8,6 @@ import (
 	"testing"
 )
 
-func TestLatestOfNothing(t *testing.T) {
-	dir := t.TempDir()
-	for _, path := range []string{dir, filepath.Join(dir, "absent")} {
-		if got, err := Latest(path); !errors.Is(err, ErrNone) {
-			t.Errorf("Latest(%q) = %q, %v, want ErrNone", path, got, err)
-		}
-	}
-	writeFolder(t, filepath.Join(dir, "step-00000010"), nil)
-	_, err := Latest(dir)
-	checkError(t, err, "no complete checkpoint", "step-00000010", manifestName)
-}
-
 // By number and not by text; incomplete folders, stray files and other names do not count.
 func TestLatest(t *testing.T) {
 	dir := t.TempDir()

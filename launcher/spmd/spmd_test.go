@@ -10,31 +10,6 @@ import (
 	"spmoe/collective"
 )
 
-func TestRun(t *testing.T) {
-	for _, n := range []int{1, 2, 5} {
-		var ran [5]atomic.Int32
-		err := Goroutines{N: n}.Run(func(c *collective.Comm) error {
-			ran[c.Rank()].Add(1)
-			sum := []int64{int64(c.Rank()) + 1}
-			if err := collective.AllReduce(c, sum, collective.Sum); err != nil {
-				return err
-			}
-			if want := int64(n * (n + 1) / 2); sum[0] != want || c.Size() != n {
-				t.Errorf("rank %d of %d: size %d, sum %d, want %d", c.Rank(), n, c.Size(), sum[0], want)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		for r := range ran {
-			if got := ran[r].Load(); got != 1 && r < n || got != 0 && r >= n {
-				t.Errorf("rank %d of %d ran %d times", r, n, got)
-			}
-		}
-	}
-}
-
 var errBroken = errors.New("it is broken")
 
 // fail is a function of its own for the stack trace to name.

@@ -263,7 +263,7 @@ func contextOptions() map[string]func(*config.Config) {
 // change it in the same way.
 func TestReplicasWithOptions(t *testing.T) {
 	options := contextOptions()
-	for _, name := range []string{"capacity", "standard", "wires", "recompute", "MXFP8 recompute", "no shared", "BF16 moments", "documents", "replay"} {
+	for _, name := range []string{"capacity", "wires", "MXFP8 recompute", "no shared", "documents"} {
 		t.Run(name, func(t *testing.T) {
 			run := func(ep int) outcome {
 				cfg := layoutRun(t, "bf16")

@@ -3,8 +3,6 @@ package trainer
 // A run in stages gives the bits of one rank that makes the same passes.
 
 import (
-	"context"
-	"errors"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -14,9 +12,7 @@ import (
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/record"
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -132,28 +128,6 @@ func TestPipelineRecords(t *testing.T) {
 			t.Errorf("%+v, want %+v", q, w)
 		}
 	}
-}
-
-// A run in stages that is interrupted saves, and resumes to the end of an undisturbed one.
-func TestPipelineInterrupted(t *testing.T) {
-	layout := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}
-	cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", layout)
-	cfg.Steps = 4
-	want := outcomeOf(t, cfg, 4)
-	ctx, cancel := context.WithCancel(t.Context())
-	job, err := Prepare(cfg, 4, "", &reports{onStep: func(events.Step) { cancel() }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := job.Run(ctx, spmd.Goroutines{N: 4}); !errors.Is(err, events.ErrInterrupted) {
-		t.Fatal(err)
-	}
-	got, _ := outcomeOn(t, cfg, []int{4}, cfg.Out, nil)
-	at := len(want.steps) - len(got.steps)
-	if want.steps, want.evals, got.evals = want.steps[at:], nil, nil; at == 0 {
-		t.Error("it was not interrupted")
-	}
-	got.equals(t, "resumed", want)
 }
 
 // A rank that fails in the middle of a step ends the wait of the ranks that it owes messages.

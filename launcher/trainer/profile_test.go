@@ -97,24 +97,3 @@ func TestProfiler(t *testing.T) {
 		t.Fatal(err)
 	}
 }
-
-func TestSummarize(t *testing.T) {
-	times := func(rest, rows, waiting int64) []int64 {
-		all := make([]int64, profile.Families)
-		all[profile.Rest], all[profile.Rows], all[profile.Waiting] = rest, rows, waiting
-		return all
-	}
-	got := observe.Summarize([][]int64{times(2, 10, 90), times(1, 99, 3), times(3, 50, 50)}, 7)
-	want := events.Profile{
-		Steps: 7, Ranks: 3, Slowest: 1, Step: events.FamilyTime{Name: "step", Mean: 53 + 47 + 2, Slowest: 103, Ranks: nil},
-		Families: []events.FamilyTime{
-			{Name: "row operations", Mean: 53, Slowest: 99, Ranks: []time.Duration{10, 99, 50}}, {Name: "waiting", Mean: 47, Slowest: 3, Ranks: []time.Duration{90, 3, 50}}, {Name: "rest", Mean: 2, Slowest: 1, Ranks: []time.Duration{2, 1, 3}},
-		},
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("profile %+v, want %+v", got, want)
-	}
-	if got := observe.Summarize([][]int64{times(0, 0, 0)}, 0); got.Steps != 0 || len(got.Families) != 0 {
-		t.Errorf("without a warm step: %+v", got)
-	}
-}

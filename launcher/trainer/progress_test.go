@@ -1,45 +1,15 @@
 package trainer
 
 import (
-	"encoding/json"
 	"math"
-	"reflect"
 	"testing"
 	"time"
 
-	"spmoe/datasets"
-	"spmoe/launcher/record"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/observe"
 	"spmoe/launcher/trainer/state"
 )
-
-// A checkpoint's trainer state survives JSON, a loss that is not a number too.
-func TestProgress(t *testing.T) {
-	in := state.Progress{
-		Step: 3, OptimizerSteps: 2, Skipped: 1, Tokens: 96, Loader: datasets.State{Pos: 12, Seed: math.MaxUint64, Seq: 8, Fingerprint: "x"},
-		FirstTrain: 0.1, FirstHeldOut: record.Number(math.NaN()), Recent: state.Recent{1.0 / 3, record.Number(math.Inf(1)), -math.MaxFloat64},
-	}
-	data, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out state.Progress
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatal(err)
-	}
-	if !math.IsNaN(float64(out.FirstHeldOut)) || !math.IsNaN(float64(out.Recent[1])) {
-		t.Errorf("%s comes back as %+v", data, out)
-	}
-	out.FirstHeldOut, in.FirstHeldOut, out.Recent[1], in.Recent[1] = 0, 0, 0, 0
-	if !reflect.DeepEqual(in, out) {
-		t.Errorf("%+v comes back as %+v", in, out)
-	}
-	if err := json.Unmarshal([]byte(`{"first_train_loss": "low"}`), &out); err == nil {
-		t.Error("text is taken for a loss")
-	}
-}
 
 func TestRecent(t *testing.T) {
 	var l state.Recent

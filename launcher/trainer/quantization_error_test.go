@@ -50,7 +50,7 @@ func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum observe.QuantizationErr
 func TestMeasure(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
 	saturated, flushed := 0.0, 0.0
-	for _, size := range [][2]int{{1, 1}, {3, 31}, {32, 32}, {33, 70}, {100, 256}, {0, 64}} {
+	for _, size := range [][2]int{{1, 1}, {33, 70}, {0, 64}} {
 		values := make([]float32, size[0]*size[1])
 		for i := range values {
 			values[i] = float32(rng.NormFloat64() * math.Exp2(12*rng.NormFloat64()))

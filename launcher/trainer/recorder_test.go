@@ -183,7 +183,7 @@ func TestResumedRecord(t *testing.T) {
 	if got := readRecord(t, cfg); !reflect.DeepEqual(got, finished) {
 		t.Errorf("the record holds\n%.2000s, before\n%.2000s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", finished))
 	}
-	for after := 2; after <= 5; after++ {
+	for _, after := range []int{2, 5} {
 		t.Run(fmt.Sprintf("interrupted after %d", after), func(t *testing.T) {
 			cfg := cfg
 			cfg.Out, cfg.SaveEvery = t.TempDir(), 0
@@ -203,7 +203,7 @@ func TestResumedRecord(t *testing.T) {
 			}
 		})
 	}
-	for step := 5; step > 0; step-- {
+	for _, step := range []int{4, 1} {
 		t.Run(fmt.Sprintf("back to step %d", step), func(t *testing.T) {
 			for newer := step + 1; newer <= 6; newer++ {
 				if err := os.RemoveAll(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", newer))); err != nil {
@@ -215,48 +215,6 @@ func TestResumedRecord(t *testing.T) {
 			train(t, cfg, ranks, cfg.Out)
 			if got := readRecord(t, cfg).Timeless(); !reflect.DeepEqual(got, want) {
 				t.Errorf("the record holds\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
-			}
-		})
-	}
-}
-
-// Other recipes record what they quantize, and how; what travels as codes is measured where it was
-// numbers.
-func TestRecordOfRecipes(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		change   func(*config.Config)
-		operands int
-		format   string // of gradients
-		least    float64
-	}{
-		"bf16":                {func(c *config.Config) { c.Precision = "bf16" }, 0, "", 0},
-		"mxfp8-experts":       {func(c *config.Config) { c.Precision = "mxfp8-experts" }, 6, "e4m3", 28},
-		"mxfp8 with e5m2":     {func(c *config.Config) { c.MX.Gradient = "e5m2" }, len(operands), "e5m2", 22},
-		"mxint8":              {func(c *config.Config) { c.Precision = "mxint8" }, len(operands), "int8", 35},
-		"mxfp8 on the wire":   {func(c *config.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, len(operands), "e4m3", 28},
-		"floor":               {func(c *config.Config) { c.MX.Scale = "floor" }, len(operands), "e4m3", 24},
-		"no MoE layer at all": {func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers }, 2 * 17, "e4m3", 28},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := recorded(t, func(cfg *config.Config) { cfg.Steps = 1; c.change(cfg) })
-			train(t, cfg, 2, "")
-			log := readRecord(t, cfg)
-			if len(log.Quantized) != c.operands {
-				t.Fatalf("%d operands, want %d", len(log.Quantized), c.operands)
-			}
-			var saturated int64
-			for _, q := range log.Quantized {
-				if q.Tensor == record.Gradient && q.Format != c.format || !(q.SQNR() > c.least && q.SQNR() < 60) {
-					t.Errorf("%+v at %.1f dB, want more than %.0f", q, q.SQNR(), c.least)
-				}
-				saturated += q.Saturated
-			}
-			if (saturated > 0) != (name == "floor") {
-				t.Errorf("%d values saturated", saturated)
-			}
-			if moeLayers := cfg.Model.MoELayers(); len(log.Loads) != moeLayers {
-				t.Errorf("%d loads of %d layers", len(log.Loads), moeLayers)
 			}
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -86,18 +85,6 @@ func TestLayout(t *testing.T) {
 	}
 	if want = append(want, 5, 5, 5, 5, 6, 7); !bytes.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
-	}
-}
-
-func TestOrderOfArgumentsDoesNotMatter(t *testing.T) {
-	tensors := sample()
-	want := encode(t, tensors, nil)
-	slices.Reverse(tensors)
-	if !bytes.Equal(encode(t, tensors, nil), want) {
-		t.Error("another order of the same tensors gives other bytes")
-	}
-	if !reflect.DeepEqual(tensors[5], sample()[0]) {
-		t.Error("NewLayout reordered its argument")
 	}
 }
 
