@@ -124,7 +124,7 @@ func TestDamagedChunk(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		if err = verify([]*os.File{f, f}, []file{want, want}, nil); err != nil || len(text) > 0 {
+		if err = verify([]*os.File{f, f}, []file{want, want}); err != nil || len(text) > 0 {
 			checkError(t, err, text...)
 			if !errors.Is(err, ErrDamaged) {
 				t.Errorf("%v is not %v", err, ErrDamaged)

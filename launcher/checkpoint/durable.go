@@ -37,7 +37,6 @@ func chunksOf(size int64) int64 { return (size + chunkBytes - 1) / chunkBytes }
 type summedFile struct {
 	to io.Writer
 	file
-	seen func(at int64, p []byte) // if not nil, is called with what the file has taken
 }
 
 // Write implements [io.Writer].
@@ -47,13 +46,10 @@ func (s *summedFile) Write(p []byte) (n int, err error) {
 		if s.Size%chunkBytes == 0 {
 			s.CRC32C = append(s.CRC32C, 0)
 		}
-		last, at := &s.CRC32C[len(s.CRC32C)-1], s.Size
+		last := &s.CRC32C[len(s.CRC32C)-1]
 		*last = crc32.Update(*last, castagnoli, part)
 		s.Size += int64(len(part))
 		_, err = s.to.Write(part)
-		if s.seen != nil {
-			s.seen(at, part)
-		}
 		n += len(part)
 	}
 	return n, err
@@ -72,18 +68,13 @@ func create(fs Files, path string, write func(Output) error) error {
 	return nil
 }
 
-// writeFile creates the file name in folder dir with the content that write writes, durably. seen
-// is that of a [summedFile]; check, if not nil, may refuse what was written.
-func writeFile(fs Files, dir, name string, write func(io.Writer) error, seen func(int64, []byte), check func() error) (file, error) {
-	s := &summedFile{file: file{Name: name, CRC32C: []uint32{}}, seen: seen}
+// writeFile creates the file name in folder dir with the content that write writes, durably.
+func writeFile(fs Files, dir, name string, write func(io.Writer) error) (file, error) {
+	s := &summedFile{file: file{Name: name, CRC32C: []uint32{}}}
 	err := create(fs, filepath.Join(dir, name), func(out Output) error {
 		s.to = out
 		blocks := bufio.NewWriterSize(s, blockBytes)
-		err := cmp.Or(write(blocks), blocks.Flush())
-		if err == nil && check != nil {
-			err = check()
-		}
-		if err != nil {
+		if err := cmp.Or(write(blocks), blocks.Flush()); err != nil {
 			return err
 		}
 		return out.Sync()
@@ -96,7 +87,7 @@ func writeSmall(fs Files, dir, name string, data []byte) (file, error) {
 	return writeFile(fs, dir, name, func(out io.Writer) error {
 		_, err := out.Write(data)
 		return err
-	}, nil, nil)
+	})
 }
 
 // moveOver renames a folder to a name that the remains of another one may have.

@@ -64,6 +64,9 @@ func TestFallBack(t *testing.T) {
 	// The run can come to that step again.
 	save(t, dir, 2, 1)
 	save(t, dir, 3, 1)
+	if err := Prune(Disk{}, dir, "", 2); err != nil {
+		t.Fatal(err)
+	}
 	damageShard(t, filepath.Join(dir, stepName(2)))
 	damageShard(t, filepath.Join(dir, stepName(3)))
 	_, err = Open(dir)

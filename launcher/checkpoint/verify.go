@@ -19,9 +19,8 @@ type position struct {
 }
 
 // verify compares files with what was written. It returns the error of the first chunk that
-// differs, in the order of the files, and names it. sums[i], if there is one, gets the bytes of
-// file i.
-func verify(files []*os.File, want []file, sums []*summing) error {
+// differs, in the order of the files, and names it.
+func verify(files []*os.File, want []file) error {
 	var all []position
 	for i, f := range want {
 		for c := range f.CRC32C {
@@ -39,11 +38,7 @@ func verify(files []*os.File, want []file, sums []*summing) error {
 			// completed.
 			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {
 				p := all[i]
-				var s *summing
-				if p.file < len(sums) {
-					s = sums[p.file]
-				}
-				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer, s); errs[i] != nil {
+				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer); errs[i] != nil {
 					failed.Store(true)
 				}
 			}
@@ -59,7 +54,7 @@ func verify(files []*os.File, want []file, sums []*summing) error {
 }
 
 // verifyChunk reads one chunk, through buffer.
-func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *summing) error {
+func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte) error {
 	begin := int64(chunk) * chunkBytes
 	end := min(begin+chunkBytes, want.Size)
 	var sum uint32
@@ -72,7 +67,6 @@ func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *summing)
 			return fmt.Errorf("%s, bytes %d to %d: %w", want.Name, at, at+int64(len(part))-1, unreadable(err))
 		}
 		sum = crc32.Update(sum, castagnoli, part)
-		s.add(at, part)
 		at += int64(len(part))
 	}
 	if sum == want.CRC32C[chunk] {

@@ -91,9 +91,6 @@ func (j JSON) Done(d events.Done) {
 		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last
 		f["first_held_out_loss"], f["last_held_out_loss"] = d.HeldOut.First, d.HeldOut.Last
 		f["first_held_out_bits_per_byte"], f["last_held_out_bits_per_byte"] = d.HeldOut.BitsPerByte()
-		if d.Gzip != 0 {
-			f["gzip_bits_per_byte"] = d.Gzip
-		}
 		f["sample"] = d.Sample
 	}
 	j.print("done", f)

@@ -157,8 +157,7 @@ func TestCheckSpace(t *testing.T) {
 			continue
 		}
 		err := estimate.CheckSpace(cfg, 2, c.step, c.existing, c.sizes*size-1)
-		if err == nil || !strings.Contains(err.Error(), cfg.Out) || strings.Contains(err.Error(), "--save-every 0") != (cfg.SaveEvery != 0 && cfg.Keep > 0) ||
-			strings.Contains(err.Error(), ", --set keep=2") != (cfg.Keep > 2) || strings.Contains(err.Error(), ", --set keep=0") != (cfg.Keep > 0 && c.existing > 0) {
+		if err == nil || !strings.Contains(err.Error(), cfg.Out) {
 			t.Errorf("%s: error %v, with a byte less than %d checkpoints take", name, err, c.sizes)
 		}
 	}

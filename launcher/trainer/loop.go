@@ -143,11 +143,6 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	done.PassLosses = e.measured.passLosses
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
-		if !interrupted {
-			if done.Gzip, err = r.job.gzipBits(); err != nil {
-				return err
-			}
-		}
 		r.job.interrupted = interrupted
 		if !interrupted {
 			r.job.lossOfEnd = [2]float64{p.Recent.Last(), e.loss}

@@ -34,18 +34,9 @@ func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
 		return fmt.Errorf("%s has %s of free space, but a checkpoint needs %s: free space there, or give --out on another disk",
 			c.Out, system.Bytes(free), system.Bytes(size))
 	}
-	shrink := ""
-	if c.SaveEvery != 0 {
-		shrink += ", --save-every 0 (one checkpoint, at the end)"
-	}
-	if c.Keep > config.FewestKept {
-		shrink += fmt.Sprintf(", --set keep=%d", config.FewestKept)
-	}
-	if existing > 0 {
-		shrink += ", --set keep=0 (the old checkpoint is removed before the next is complete, and a crash in between loses both)"
-	}
 	return fmt.Errorf("%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (keep) and one is being written: "+
-		"free space there, or give --out on another disk%s", c.Out, system.Bytes(free), system.Bytes(need), system.Bytes(size), kept, shrink)
+		"free space there, or give --out on another disk, --save-every 0 (one checkpoint, at the end), --set keep=%d, or keep=0 (the old one is removed before the next is complete)",
+		c.Out, system.Bytes(free), system.Bytes(need), system.Bytes(size), kept, config.FewestKept)
 }
 
 // savesAfter returns how many checkpoints a run writes after a step, at most.

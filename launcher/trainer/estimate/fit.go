@@ -61,32 +61,15 @@ func FitsIn(c config.Config, memory system.Memory, n int, on Host) error {
 		return system.CheckAddressSpace(need)
 	}
 	if need == readingNeed(c, on) {
-		in, advice := "", "give less text, or tokenize it first (launcher data tokenize)"
-		if on.Processes > 1 {
-			in = fmt.Sprintf(" in %d processes", on.Processes-1)
-			advice = "tokenize it first (launcher data tokenize): all processes share the file"
-			if Need(c, n, Goroutines(on.Ranks)) <= memory.Available {
-				advice = "give --ranks goroutine, or " + advice
-			}
-		}
-		return fmt.Errorf("flavor %s on -np %d needs about %s of memory here to read %s of text%s, %s of %s is available: %s",
-			c.Flavor, n, system.Bytes(need), system.Bytes(TextBytes(c.Data)), in, system.Bytes(memory.Available), system.Bytes(memory.Total), advice)
+		return fmt.Errorf("flavor %s on -np %d needs about %s of memory here to read %s of text in each process, %s of %s is available: give --ranks goroutine, or tokenize it first (launcher data tokenize)",
+			c.Flavor, n, system.Bytes(need), system.Bytes(TextBytes(c.Data)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 	}
 	parts := Memory(c, n)
 	parts.Process += need/int64(on.Ranks) - parts.Total()
 	part, size := parts.Largest()
-	return fmt.Errorf(
-		"flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available; the largest part is %s, %s per rank: %s (--dry-run lists all parts)",
-		c.Flavor,
-		n,
-		system.Bytes(need),
-		system.Bytes(need/int64(on.Ranks)),
-		system.Bytes(memory.Available),
-		system.Bytes(memory.Total),
-		part,
-		system.Bytes(size),
-		saving(c, memory.Available, n, on),
-	)
+	return fmt.Errorf("flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available; the largest part is %s, %s per rank: %s (--dry-run lists all parts)",
+		c.Flavor, n, system.Bytes(need), system.Bytes(need/int64(on.Ranks)), system.Bytes(memory.Available), system.Bytes(memory.Total),
+		part, system.Bytes(size), saving(c, memory.Available, n, on))
 }
 
 // Need returns the bytes that a job needs on this machine.
@@ -141,9 +124,6 @@ func saving(c config.Config, available int64, n int, on Host) string {
 	if c.Copies() {
 		try("--set save_async=false", func(c *config.Config) { c.SaveAsync = false })
 	}
-	if c.Passes(n) > 3 && !c.ChainPasses { // a tree of four passes is the first with a copy of its own
-		try("--set chain_passes=true", func(c *config.Config) { c.ChainPasses = true })
-	}
 	if full := moe.RecomputeFull.String(); c.Recompute != full {
 		try("--recompute "+full, func(c *config.Config) { c.Recompute = full })
 	}
@@ -164,20 +144,5 @@ func saving(c config.Config, available int64, n int, on Host) string {
 	case fitting(all):
 		return "give " + strings.Join(together, " ")
 	}
-	with := ""
-	if len(together) > 0 {
-		with = fmt.Sprintf("even with %s it needs %s: ", strings.Join(together, " "), system.Bytes(Need(all, n, on)))
-	}
-	for shorter := all; shorter.Seq >= 2*shortestSeq; {
-		if shorter.Seq /= 2; fitting(shorter) {
-			return with + fmt.Sprintf("give --seq %d", shorter.Seq)
-		}
-	}
-	if on.Ranks == n && Need(all, 1, Goroutines(1)) <= available {
-		return with + "use fewer ranks, which hold fewer copies of what they share"
-	}
-	return with + "use a smaller --flavor, or more hosts (docs/cluster.md)"
+	return "use a shorter --seq, fewer ranks, a smaller --flavor, or more hosts (docs/cluster.md)"
 }
-
-// shortestSeq is the shortest sequence that saving advises.
-const shortestSeq = 64

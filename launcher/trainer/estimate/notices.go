@@ -15,25 +15,17 @@ func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
 	tokens := t.VocabSize()
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if vocab := c.Model.Vocab; tokens < vocab/2 {
-		const text = "tokenizer %s uses %d of the vocabulary's %d rows (%.2g %%); the others learn nothing: "
+		advice := "leave model.vocab out"
 		if c.Tokenizer == (datasets.Bytes{}).Name() {
-			add(text+"make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab), vocab)
-		} else {
-			add(text+"leave model.vocab out", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab))
+			advice = fmt.Sprintf("make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer", vocab)
 		}
+		add("tokenizer %s uses %d of the vocabulary's %d rows (%.2g %%); the others learn nothing: %s", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab), advice)
 	}
 	if end := datasets.EndOf(t); end.From == "" && t.Name() != (datasets.Bytes{}).Name() {
 		add("tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with end_token", c.Tokenizer, end.ID)
 	}
 	if steps := c.PlannedSteps(); c.Optimizer.Warmup > steps {
-		what, length := "the run", "1 step"
-		if c.ScheduleSteps > 0 {
-			what = "its schedule"
-		}
-		if steps != 1 {
-			length = fmt.Sprint(steps, " steps")
-		}
-		add("optimizer.warmup is %d, but %s has %s: the learning rate rises until the last step, without a constant part or a decay", c.Optimizer.Warmup, what, length)
+		add("optimizer.warmup is %d, but the learning rate is planned for %d steps: it rises until the last one, without a constant part or a decay", c.Optimizer.Warmup, steps)
 	}
 	return all
 }

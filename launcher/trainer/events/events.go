@@ -124,7 +124,6 @@ type Done struct {
 	Step, Steps    int
 	Ranks          int
 	Train, HeldOut LossChange
-	Gzip           float64   // bits per byte of validation text in a gzip file; 0: unknown
 	PassLosses     []float64 // of each pass of the last evaluation, nats per token
 	Mean           int       // number of the last steps whose mean loss is Train.Last
 	Prompt, Sample string

@@ -278,7 +278,6 @@ func (c *Recorder) Done(d events.Done) {
 		Step:    d.Step,
 		HeldOut: record.Number(d.HeldOut.Last),
 		Skipped: c.State.Progress.Skipped,
-		Gzip:    record.Number(d.Gzip),
 	}
 	for _, loss := range d.PassLosses {
 		end.Passes = append(end.Passes, record.Number(loss))
