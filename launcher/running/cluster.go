@@ -80,12 +80,6 @@ func (f *RankFlags) adoptCluster(env cli.Env) error {
 	}
 	f.Count = c.Ranks()
 	c.SetLimits(f.Limits())
-	c.Watch(f.Silence, func(err error, runs bool) {
-		fmt.Fprintf(env.ErrOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
-		if !runs {
-			os.Exit(cli.ExitFailed) // the program that started the ranks ends the others
-		}
-	})
 	return nil
 }
 

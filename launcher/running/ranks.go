@@ -89,7 +89,7 @@ func (f *RankFlags) Check(env cli.Env) error {
 		return errors.New("--spares has no effect with --restarts 0, which ends the job at the first failure: leave one out")
 	case f.heap < 0 || f.Wait < 0 || f.lost < 0 || f.Silence <= 0:
 		return errors.New("--heap-mib, --timeout and --host-timeout must not be negative, --silence must be positive")
-	case f.Kind == "goroutine" && env.Cluster == nil && (f.Silence != spmd.DefaultSilence || f.restarts != defaultRestarts && f.restarts != 0):
+	case f.Kind == "goroutine" && (f.Silence != spmd.DefaultSilence || env.Cluster == nil && f.restarts != defaultRestarts && f.restarts != 0):
 		return errors.New("--silence and --restarts are about rank processes, which can be replaced: add --ranks process, or leave them out")
 	case f.heap > mostHeap:
 		return fmt.Errorf("--heap-mib is %d: give at most %d", f.heap, mostHeap)

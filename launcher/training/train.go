@@ -283,7 +283,6 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, c
 		}
 		if !late {
 			from, err = sameRun(cfg, env.ErrOut)
-			f.noteRuns(cfg.Out, from)
 		}
 		return cfg, from, err
 	}
@@ -307,7 +306,6 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, c
 	if !late {
 		_, gone = cli.WithoutGoneKeys(text)
 		f.notes = append(f.notes, gone...)
-		f.noteRuns(run, from)
 		err = f.compare(before, cfg, from)
 	}
 	cfg.Out = run
