@@ -81,7 +81,7 @@ func (j JSON) Alarm(a events.Alarm) { j.print("alarm", fields{"step": a.Step, "t
 
 // Stopping prints when a run that was asked to stop will do so.
 func (j JSON) Stopping(s events.Stopping) {
-	j.print("stopping", fields{"step": s.Step, "about_s": s.About.Seconds(), "text": s.String()})
+	j.print("stopping", fields{"step": s.Step, "text": s.String()})
 }
 
 // Done prints the run's summary.

@@ -23,14 +23,6 @@ func newGuards(r *rank) guards {
 	}
 }
 
-// afterReduce returns 1 if memory of this rank has changed since the last step, and 0 otherwise.
-func (g *guards) afterReduce() float64 {
-	if g.state.Compare() {
-		return 1
-	}
-	return 0
-}
-
 // judge decides what to do with the gradients of an attempt. It is collective.
 func (g *guards) judge(a guard.Attempt) (guard.Verdict, error) {
 	if a.Totals.Damaged > 0 {

@@ -315,7 +315,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	if world.Ranks() != j.ranks {
 		panic(fmt.Sprintf("trainer: %d ranks run a job for %d", world.Ranks(), j.ranks))
 	}
-	defer garbage.hold()()
+	defer boundGarbage()()
 	j.cores = world.Cores()
 	peak := 0.0
 	if world.Leads() && !world.Late() {

@@ -71,35 +71,3 @@ func TestETA(t *testing.T) {
 		t.Errorf("550 steps of 3 s are left in %v", s.ETA)
 	}
 }
-
-// A request to stop is answered with the step that it stops after, and the time until then.
-func TestStoppingTime(t *testing.T) {
-	m, clock := testMeter(t)
-	m.Start(state.Progress{Step: 3})
-	if s := m.Stopping(3, 5); s != (events.Stopping{Step: 4}) {
-		t.Errorf("before the first step: %+v", s)
-	}
-	m.Begin(4)
-	*clock = clock.Add(10 * time.Second)
-	if s := m.Stopping(3, 5); s != (events.Stopping{Step: 4}) {
-		t.Errorf("in the first step: %+v", s)
-	}
-	m.Show(&reports{}, events.Step{Step: 4, Steps: 5}, false)
-	m.Begin(5)
-	*clock = clock.Add(4 * time.Second)
-	if s := m.Stopping(3, 5); s != (events.Stopping{Step: 5, About: 6 * time.Second}) {
-		t.Errorf("in the second step: %+v", s)
-	}
-	m.Begin(6)
-	if s := m.Stopping(3, 5); s != (events.Stopping{Step: 5, Done: true}) {
-		t.Errorf("after the ranks have looked in the last step: %+v", s)
-	}
-	var r reports
-	serial := newSerialReporter(&r)
-	serial.Saved(events.Saved{Lag: 5 * time.Second})
-	serial.Stopping(events.Stopping{Step: 4, About: 7 * time.Second, Again: "Ctrl-C"})
-	if want := "stopping after step 4 (about 12s); Ctrl-C again to stop now without saving"; len(r.stopping) != 1 ||
-		r.stopping[0].String() != want {
-		t.Errorf("%v, want %q", r.stopping, want)
-	}
-}

@@ -236,15 +236,10 @@ func buildPipeline(cfg config.Config, c *collective.Comm) (*pipe.Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan.Build(
-		c,
-		cfg.LayoutOrDefault(c.Size()),
-		estimate.MessageBytes(cfg, c.Size()),
-		func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
-			on.FSDP, on.Cut = cfg.FSDP, optim.Cut(estimate.Rule(cfg))
-			return newModel(cfg, on, stage)
-		},
-	)
+	return plan.Build(c, cfg.LayoutOrDefault(c.Size()), estimate.MessageBytes(cfg, c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+		on.FSDP, on.Cut = cfg.FSDP, optim.Cut(estimate.Rule(cfg))
+		return newModel(cfg, on, stage)
+	})
 }
 
 // build creates this rank's part of the model. It is collective.

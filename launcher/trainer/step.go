@@ -152,7 +152,9 @@ func (r *rank) reduce(ctx context.Context, local state.Totals) (a guard.Attempt,
 	if a.Norm, err = r.Optim.Reduce(); err != nil {
 		return a, err
 	}
-	local.Damaged = r.guards.afterReduce()
+	if r.guards.state.Compare() { // memory of this rank has changed since the last step
+		local.Damaged = 1
+	}
 	if ctx.Err() != nil {
 		local.Stop = 1
 	}
@@ -160,7 +162,7 @@ func (r *rank) reduce(ctx context.Context, local state.Totals) (a guard.Attempt,
 		local.Save = r.checkpoints.Clock.Due(r.job.cfg.SaveEvery.Time())
 	}
 	if a.Totals, err = local.Sum(r.ex, r.comm); a.Totals.Stop == 0 {
-		r.watch.Rates.Begin(r.Progress.Step + 2) // a request now ends the run after the next step
+		r.watch.Rates.Underway.Store(int64(r.Progress.Step + 2)) // a request now ends the run after the next step
 	}
 	return a, err
 }

@@ -86,10 +86,9 @@ type Alarm struct {
 
 // Stopping says that a run was asked to stop.
 type Stopping struct {
-	Step  int           // after which it stops
-	Done  bool          // no step is left
-	About time.Duration // until then, with the save; 0: not known
-	Again string        // what stops the run at once; empty: nothing that a person can type
+	Step  int    // after which it stops
+	Done  bool   // no step is left
+	Again string // what stops the run at once; empty: nothing that a person can type
 }
 
 // String says when the run will stop.
@@ -97,9 +96,6 @@ func (s Stopping) String() string {
 	text := fmt.Sprintf("stopping after step %d", s.Step)
 	if s.Done {
 		text = fmt.Sprintf("step %d was the last, the run is about to end", s.Step)
-	}
-	if s.About > 0 {
-		text += fmt.Sprintf(" (about %v)", max(s.About.Round(time.Second), time.Second))
 	}
 	if s.Again != "" {
 		text += fmt.Sprintf("; %s again to stop now without saving", s.Again)

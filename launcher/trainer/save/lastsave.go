@@ -9,7 +9,6 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/trainer/estimate"
-	"spmoe/launcher/trainer/events"
 )
 
 // UnsavedError says that a run has ended without a checkpoint of its last step.
@@ -49,17 +48,8 @@ func (c *Checkpointer) SaveLast(ctx context.Context) error {
 		left := time.Duration(c.Cfg.SaveRetry) - time.Since(begin)
 		if c.Lead && left > 0 && told != failed.Error() {
 			told = failed.Error()
-			c.Alarms.Add(
-				events.Alarm{
-					Step: step,
-					Text: fmt.Sprintf(
-						"%v%s. The state is still in memory: trying again for %v (save_retry), until Ctrl-C",
-						&UnsavedError{step, failed},
-						estimate.AdviseSpace(c.Cfg, c.Saver.comm.Size()),
-						left.Round(time.Second),
-					),
-				},
-			)
+			c.Alarms.Raise("%v%s. The state is still in memory: trying again for %v (save_retry), until Ctrl-C",
+				&UnsavedError{step, failed}, estimate.AdviseSpace(c.Cfg, c.Saver.comm.Size()), left.Round(time.Second))
 		}
 		again, err := c.Saver.pause(ctx, min(pause, left), left > 0)
 		if err != nil {

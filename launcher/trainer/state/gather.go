@@ -7,14 +7,6 @@ import (
 	"spmoe/tensor/alloc"
 )
 
-// EveryRank lists n ranks.
-func EveryRank(n int) (ranks []int) {
-	for rank := range n {
-		ranks = append(ranks, rank)
-	}
-	return ranks
-}
-
 // GatherTexts returns the text of each rank; nil if all are empty. It is collective.
 func GatherTexts(c *collective.Comm, mine string) ([]string, error) {
 	lengths := make([]int64, c.Size())
