@@ -2,30 +2,11 @@ package trainer
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"spmoe/launcher/trainer/config"
 )
-
-// Every setting says what another value does to a resumed run, or its section does.
-func TestEffects(t *testing.T) {
-	effects := map[string]config.Effect{}
-	config.EachSetting(config.Config{}, func(key config.Key, _ any) {
-		effects[key.Name] = key.Effect
-		if !slices.Contains([]config.Effect{config.Harmless, config.Verified, config.Meaningful, config.Fixed}, key.Effect) {
-			t.Errorf("%s has resume:%q: may a resumed run change it?", key.Name, key.Effect)
-		}
-	})
-	for key, want := range map[string]config.Effect{
-		"optimizer.lr": config.Meaningful, "optimizer.name": config.Verified, "model.yarn.factor": config.Meaningful, "model.layers": config.Fixed, "guard.spike": config.Harmless, "mx.scale": config.Meaningful,
-	} {
-		if got := effects[key]; got != want {
-			t.Errorf("%s is %s, want %s", key, got, want)
-		}
-	}
-}
 
 func TestChanges(t *testing.T) {
 	saved, err := config.Default("debug")

@@ -8,26 +8,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/trainer/config"
-	"spmoe/moe"
 )
-
-// The built-in flavors are valid on every number of ranks that divides their experts.
-func TestDefaults(t *testing.T) {
-	for _, f := range moe.Flavors() {
-		cfg, err := config.Default(f.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, ranks := range []int{1, 2, 4, 8, 16} {
-			if err := cfg.Validate(ranks); err != nil && f.Config.Experts%ranks == 0 {
-				t.Errorf("%s on %d ranks: %v", f.Name, ranks, err)
-			}
-		}
-	}
-	if _, err := config.Default("none"); err == nil {
-		t.Error("there is no flavor none")
-	}
-}
 
 // Each field is checked, and the message names it, what was given and what is expected.
 func TestValidate(t *testing.T) {

@@ -2,8 +2,6 @@ package trainer
 
 import (
 	"cmp"
-	"slices"
-	"strings"
 	"testing"
 
 	"spmoe/launcher/trainer/config"
@@ -50,30 +48,5 @@ func TestEvalInterval(t *testing.T) {
 		if got := cfg.EvalInterval(); got != c.want {
 			t.Errorf("%s: every %d steps, want %d", name, got, c.want)
 		}
-	}
-}
-
-// A run evaluates as often as its configuration says, and evaluations do not change its weights.
-func TestEvaluationsOfARun(t *testing.T) {
-	t.Parallel()
-	want, counts := "", []int{}
-	for _, every := range []int{0, config.AutoEval, 1} {
-		cfg := tiny(t, func(c *config.Config) { c.Steps, c.EvalSequences, c.EvalEvery = 20, 1, every })
-		got := train(t, cfg, 2, "")
-		n, _ := cfg.EvalCost()
-		if counts = append(counts, n); len(got.evals) != n {
-			t.Errorf("eval_every %d: %d evaluations, EvalCost says %d: %s", every, len(got.evals), n, strings.Join(got.events, ", "))
-		}
-		if first, last := got.evals[0].Step, got.evals[len(got.evals)-1].Step; first != 0 || last != 20 {
-			t.Errorf("eval_every %d: evaluations from step %d to %d", every, first, last)
-		}
-		if sum := sumOf(t, cfg); want == "" {
-			want = sum
-		} else if sum != want {
-			t.Errorf("eval_every %d changes the final state", every)
-		}
-	}
-	if !slices.Equal(counts, []int{2, 8, 21}) {
-		t.Errorf("%v evaluations in 20 steps, want 2, 8 and 21", counts)
 	}
 }

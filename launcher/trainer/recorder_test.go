@@ -8,10 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 
-	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
@@ -29,6 +27,9 @@ func recorded(t *testing.T, change func(*config.Config)) config.Config {
 		}
 	})
 }
+
+// The tiny model quantizes so many operands in a step of 256 tokens that choose 2 experts each.
+const operands, operandElements = 40, 327680
 
 func readRecord(t *testing.T, cfg config.Config) *record.Log {
 	t.Helper()
@@ -61,7 +62,7 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, e, r)
 			}
 		}
-		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*len(operands) {
+		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*operands {
 			t.Fatalf("%d ranks: %d steps, %d evaluations, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Loads), len(log.Quantized))
 		}
 		done := got.done[0]
@@ -80,15 +81,15 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%d ranks: load %+v", ranks, l)
 			}
 		}
+		elements := int64(0)
 		for i, q := range log.Quantized {
-			want := operands[i%len(operands)]
-			if name := fmt.Sprint(q.Layer, " ", q.Linear, " ", q.Tensor); q.Step != []int{1, 3, 6}[i/len(operands)] || name != want.name ||
-				q.Format != "e4m3" {
-				t.Errorf("%d ranks: step %d has %s in %s, want %s", ranks, q.Step, name, q.Format, want.name)
+			elements += q.Elements
+			if q.Step != []int{1, 3, 6}[i/operands] || q.Format != "e4m3" || q.SQNR() < 28 || q.SQNR() > 40 || q.Saturated != 0 || q.Flushed > q.Elements/20 {
+				t.Errorf("%d ranks: %+v at %.1f dB", ranks, q, q.SQNR())
 			}
-			if q.Elements != want.elements || q.SQNR() < 28 || q.SQNR() > 40 || q.Saturated != 0 || q.Flushed > q.Elements/20 {
-				t.Errorf("%d ranks: %+v at %.1f dB, want %d elements", ranks, q, q.SQNR(), want.elements)
-			}
+		}
+		if elements != 3*operandElements {
+			t.Errorf("%d ranks: operands of %d elements, want %d", ranks, elements, 3*operandElements)
 		}
 		if tm := log.Times; tm.Steps != 5 || !(tm.Seconds > 0) || !(tm.Families["mx forward"] > 0) || !(tm.Families["quantize"] > 0) {
 			t.Errorf("%d ranks: times %+v", ranks, *tm)
@@ -97,28 +98,6 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%d ranks: a profile was reported unasked", ranks)
 		}
 	}
-}
-
-// operands are those of the tiny model's quantized layers in a step of 256 tokens that choose 2
-// experts each.
-var operands = []struct {
-	name     string
-	elements int64
-}{
-	{"0 mlp.down_proj input", 256 * 64}, {"0 mlp.down_proj weight", 32 * 64}, {"0 mlp.down_proj gradient", 256 * 32},
-	{"0 mlp.gate_up_proj input", 256 * 32}, {"0 mlp.gate_up_proj weight", 128 * 32}, {"0 mlp.gate_up_proj gradient", 256 * 128},
-	{"0 self_attn.kv_a_proj_with_mqa weight", 24 * 32}, {"0 self_attn.kv_a_proj_with_mqa gradient", 256 * 24},
-	{"0 self_attn.kv_b_proj input", 256 * 16}, {"0 self_attn.kv_b_proj weight", 48 * 16}, {"0 self_attn.kv_b_proj gradient", 256 * 48},
-	{"0 self_attn.o_proj input", 256 * 32}, {"0 self_attn.o_proj weight", 32 * 32}, {"0 self_attn.o_proj gradient", 256 * 32},
-	{"0 self_attn.q_proj input", 256 * 32}, {"0 self_attn.q_proj weight", 32 * 32}, {"0 self_attn.q_proj gradient", 256 * 32},
-	{"1 experts.down_proj input", 512 * 32}, {"1 experts.down_proj weight", 4 * 32 * 32}, {"1 experts.down_proj gradient", 512 * 32},
-	{"1 experts.gate_up_proj input", 512 * 32}, {"1 experts.gate_up_proj weight", 4 * 64 * 32}, {"1 experts.gate_up_proj gradient", 512 * 64},
-	{"1 self_attn.kv_a_proj_with_mqa weight", 24 * 32}, {"1 self_attn.kv_a_proj_with_mqa gradient", 256 * 24},
-	{"1 self_attn.kv_b_proj input", 256 * 16}, {"1 self_attn.kv_b_proj weight", 48 * 16}, {"1 self_attn.kv_b_proj gradient", 256 * 48},
-	{"1 self_attn.o_proj input", 256 * 32}, {"1 self_attn.o_proj weight", 32 * 32}, {"1 self_attn.o_proj gradient", 256 * 32},
-	{"1 self_attn.q_proj input", 256 * 32}, {"1 self_attn.q_proj weight", 32 * 32}, {"1 self_attn.q_proj gradient", 256 * 32},
-	{"1 shared_experts.down_proj input", 256 * 32}, {"1 shared_experts.down_proj weight", 32 * 32}, {"1 shared_experts.down_proj gradient", 256 * 32},
-	{"1 shared_experts.gate_up_proj input", 256 * 32}, {"1 shared_experts.gate_up_proj weight", 64 * 32}, {"1 shared_experts.gate_up_proj gradient", 256 * 64},
 }
 
 // Loads, biases and phases are recorded every 20 steps if nothing else is said; the phases are
@@ -255,44 +234,6 @@ func TestDisturb(t *testing.T) {
 	for i, q := range got.Quantized {
 		if broken := q.SQNR() < 1 && q.SQNR() > -1; broken != (q.Tensor == record.Weight) {
 			t.Errorf("%+v at %.1f dB, undisturbed %.1f dB", q, q.SQNR(), want.Quantized[i].SQNR())
-		}
-	}
-}
-
-// A record that cannot be written ends the run with an error.
-func TestRecordFails(t *testing.T) {
-	t.Parallel()
-	cfg := recorded(t, nil)
-	if err := os.MkdirAll(filepath.Join(cfg.Out, record.File, "in the way"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	job, err := Prepare(cfg, 2, "", &reports{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err == nil || !strings.Contains(err.Error(), record.File) {
-		t.Errorf("error %v, want one about %s", err, record.File)
-	}
-	if _, err := checkpoint.Latest(cfg.Out); !errors.Is(err, checkpoint.ErrNone) {
-		t.Errorf("error %v, want %v", err, checkpoint.ErrNone)
-	}
-}
-
-// A run goes on while its record cannot be written, and says so once, and when it can be again. It
-// goes on when lines are lost too, unless it was asked for a record.
-func TestRecordIsLost(t *testing.T) {
-	t.Parallel()
-	for every, want := range map[int]string{0: "training goes on: the record has ended", 3: "is being written again"} {
-		report := onRanks(t, recorded(t, func(c *config.Config) { c.RecordEvery = every }), 1, "", func(r *rank) error {
-			for _, err := range []error{errors.New("no space left"), errors.New("no space left"), nil, nil, record.ErrEnded} {
-				if got := r.watch.Recorder.HandleError(err); (got != nil) != (every > 0 && err == record.ErrEnded) {
-					t.Errorf("record_every %d: %v becomes error %v", every, err, got)
-				}
-			}
-			return nil
-		})
-		if n := len(report.alarms); n < 2 || n > 3 || !strings.Contains(report.alarms[n-1].Text, want) {
-			t.Errorf("record_every %d: alarms %+v, want %q", every, report.alarms, want)
 		}
 	}
 }

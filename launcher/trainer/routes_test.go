@@ -71,29 +71,6 @@ func TestReplayOfOwnRoutes(t *testing.T) {
 	}
 }
 
-// A run in another precision has the experts of the file, and with weights its weights too.
-func TestReplayOfOtherRoutes(t *testing.T) {
-	first := recording(t, "bf16")
-	train(t, first, 2, "")
-	made := routesIn(t, first)
-	own := recording(t, "mxfp8")
-	train(t, own, 2, "")
-	if slices.Equal(routesIn(t, own)[1].Experts, made[1].Experts) {
-		t.Fatal("both precisions choose the same experts: this test cannot fail")
-	}
-	for _, weights := range []bool{false, true} {
-		cfg := recording(t, "mxfp8")
-		cfg.Recompute = "full"
-		cfg.ReplayRoutes, cfg.ReplayWeights = filepath.Join(first.Out, RoutesFile), weights
-		train(t, cfg, 4, "")
-		for i, s := range routesIn(t, cfg) {
-			if !slices.Equal(s.Experts, made[i].Experts) || slices.Equal(s.Weights, made[i].Weights) != weights {
-				t.Errorf("weights %t: step %d has other experts, or other weights", weights, s.Step)
-			}
-		}
-	}
-}
-
 // A run that is resumed goes on recording where its checkpoint is, and reads the routes of the
 // steps to come.
 func TestRoutesResume(t *testing.T) {

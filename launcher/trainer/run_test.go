@@ -51,21 +51,6 @@ func TestCadence(t *testing.T) {
 	}
 }
 
-// Ranks that have no window of the validation text still take part.
-func TestFewWindows(t *testing.T) {
-	t.Parallel()
-	for _, windows := range []int{1, 3, 5} {
-		cfg := tiny(t, func(c *config.Config) { c.Precision, c.EvalSequences, c.Steps = "fp32", windows, 1 })
-		want := train(t, cfg, 1, "").evals
-		cfg.Out, cfg.MicroBatch = t.TempDir(), 1
-		for i, got := range train(t, cfg, 4, "").evals {
-			if got.Sequences != windows || !close32(got.Loss, want[i].Loss) || got.BitsPerByte != got.Loss/math.Ln2 {
-				t.Errorf("%d windows on 4 ranks: %+v, on 1 rank %+v", windows, got, want[i])
-			}
-		}
-	}
-}
-
 // What is reported is consistent with itself and with the configuration.
 func TestReport(t *testing.T) {
 	t.Parallel()
@@ -103,24 +88,5 @@ func TestReport(t *testing.T) {
 	cfg.Out = t.TempDir()
 	if again := train(t, cfg, 2, ""); again.done[0].Sample != d.Sample || again.done[0].Train != d.Train {
 		t.Errorf("the same run again says %+v, before %+v", again.done[0], d)
-	}
-}
-
-// The selection biases move by at most twice their speed in a step, and their sum does not.
-func TestBalance(t *testing.T) {
-	t.Parallel()
-	for _, speed := range []float64{0, 0.01} {
-		cfg := tiny(t, func(c *config.Config) { c.Steps, c.Model.BiasSpeed = 1, speed })
-		got := train(t, cfg, 2, "")
-		_, tensors := savedProgress(t, cfg, 1)
-		bias := tensors["router_bias/model.layers.1.mlp.gate.e_score_correction_bias"]
-		var sum, most float64
-		for _, b := range bias {
-			sum += float64(b)
-			most = max(most, math.Abs(float64(b)))
-		}
-		if len(bias) != 4 || math.Abs(sum) > 1e-6 || most > 2*speed || (most > 0) != (speed > 0) {
-			t.Errorf("speed %g: biases %v after a step of imbalance %g", speed, bias, got.steps[0].Imbalance)
-		}
 	}
 }

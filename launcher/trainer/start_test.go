@@ -55,31 +55,3 @@ func TestInitFrom(t *testing.T) {
 		}
 	}
 }
-
-func TestInitFromOther(t *testing.T) {
-	t.Parallel()
-	source := tiny(t, nil)
-	train(t, source, 1, "")
-	cfg := source
-	cfg.InitFrom, cfg.Out, cfg.Model.Layers = source.Out, filepath.Join(t.TempDir(), "run"), 3
-	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "holds a model of") ||
-		!strings.Contains(err.Error(), "step-00000004") {
-		t.Errorf("error %v", err)
-	}
-	// A rank each opens the run for itself, which goes on between the two.
-	cfg.Model.Layers = source.Model.Layers
-	var jobs [2]*Job
-	for i := range jobs {
-		var err error
-		if jobs[i], err = Prepare(cfg, 2, "", &reports{}); err != nil {
-			t.Fatal(err)
-		}
-		defer jobs[i].Close()
-		source.Steps++
-		train(t, source, 1, source.Out)
-	}
-	if err := agreeOnHosts(jobs); err == nil ||
-		!strings.Contains(err.Error(), "the first state is "+filepath.Join(source.Out, "step-00000004")) {
-		t.Errorf("error %v", err)
-	}
-}
