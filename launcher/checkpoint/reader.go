@@ -34,8 +34,8 @@ type Reader struct {
 
 // Open opens a checkpoint, or the newest intact one of a run folder (ErrNone if it has none). It
 // verifies the manifest's hash and version, the presence and size of all files, and the CRC32C of
-// each of their chunks. The error names what is damaged (ErrDamaged), or says that the folder is not
-// a checkpoint.
+// each of their chunks. The error names what is damaged (ErrDamaged), or says that the folder is
+// not a checkpoint.
 //
 // In a run folder it renames damaged checkpoints, for diagnosis, and takes the previous one.
 // SetAside returns them. What has passed is given to checks, which may find damage, too.

@@ -7,8 +7,9 @@ import (
 )
 
 // garbageBound is whether runs bound the garbage of Go's heap. The collector lets garbage grow to a
-// share of all that is in use, by default as much again. Tensors are in that heap, so the share would
-// be gigabytes. Collections are cheap all the same: tensors hold no pointers. Tests turn it off.
+// share of all that is in use, by default as much again. Tensors are in that heap, so the share
+// would be gigabytes. Collections are cheap all the same: tensors hold no pointers. Tests turn it
+// off.
 var garbageBound = true
 
 // boundGarbage returns memory that is not in use to the system, for example that of reading the

@@ -15,8 +15,8 @@ import (
 	"spmoe/moe"
 )
 
-// movedByStep returns the bytes of each kind that a rank moves in the second step of a run, and what
-// it sends to other hosts, the means of all ranks. Each host has some ranks.
+// movedByStep returns the bytes of each kind that a rank moves in the second step of a run, and
+// what it sends to other hosts, the means of all ranks. Each host has some ranks.
 func movedByStep(t *testing.T, hosts, each int, change func(*config.Config)) (cfg config.Config, moved map[collective.Kind]float64, sent float64) {
 	t.Helper()
 	moved = map[collective.Kind]float64{}

@@ -1,7 +1,7 @@
 package safetensors
 
-// The JSON header. Duplicate keys, unknown fields and numbers other than plain non-negative integers
-// are refused.
+// The JSON header. Duplicate keys, unknown fields and numbers other than plain non-negative
+// integers are refused.
 
 import (
 	"bytes"

@@ -163,8 +163,8 @@ func order(tensors []Tensor) ([]placed, error) {
 	return all, nil
 }
 
-// encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts at
-// a multiple of 8 bytes.
+// encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts
+// at a multiple of 8 bytes.
 func encodeHeader(tensors []placed, metadata map[string]string) ([]byte, error) {
 	header := append(make([]byte, 8), '{')
 	if metadata != nil {
