@@ -159,28 +159,3 @@ func FuzzManifest(f *testing.F) {
 func sameFile(a, b file) bool {
 	return a.Name == b.Name && a.Size == b.Size && slices.Equal(a.CRC32C, b.CRC32C)
 }
-
-// FuzzNames: names of pieces and folders are parsed without a panic, and what is accepted is what
-// would be written.
-func FuzzNames(f *testing.F) {
-	for _, seed := range []string{
-		"master/model.layers.0.w@0", "at@7@12", "@0", "w@-1", "w@", "w@007", "w@9223372036854775808", "",
-		"step-00000300", "step-00000300.replaced", "step-300", "step-+0000001", "step-100000000", ".step-00000300.tmp", ".step-00000300.replaced.tmp", "step-00000300.bad-2", "step-00000300.replaced.bad",
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		if tensor, offset, err := parseKey(name); err == nil {
-			again, at, err := parseKey(Piece{Name: tensor, Offset: offset}.key())
-			if err != nil || again != tensor || at != offset || offset < 0 || tensor == "" {
-				t.Errorf("%q is piece %q at %d, which is written so that it is read as %q at %d (%v)", name, tensor, offset, again, at, err)
-			}
-		}
-		if step, ok := parseStep(name); ok && name != stepName(step) && name != stepName(step)+replacedSuffix {
-			t.Errorf("%q is taken for step %d", name, step)
-		}
-		if d, ok := parseName(name); ok && (d.suffix == tempSuffix || d.suffix == prunedSuffix) && name != hiddenName(d.step, d.suffix) {
-			t.Errorf("%q is taken for what a writer of step %d has left", name, d.step)
-		}
-	})
-}

@@ -58,23 +58,6 @@ func TestShardIsPlainSafetensors(t *testing.T) {
 	}
 }
 
-func TestSameStepReplaces(t *testing.T) {
-	dir := t.TempDir()
-	save(t, dir, 3, 4)
-	path := save(t, dir, 3, 1)
-	if got := names(t, dir); !slices.Equal(got, []string{"step-00000003"}) {
-		t.Errorf("the run holds %q", got)
-	}
-	r, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if r.Ranks() != 1 {
-		t.Errorf("the checkpoint is of %d ranks, want the later one of 1", r.Ranks())
-	}
-}
-
 func TestWriterRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -25,9 +25,7 @@ func TestChanges(t *testing.T) {
 			fmt.Sprintf("steps: %d -> %d, schedule_steps: 0 -> %d", saved.Steps, saved.Steps+10, saved.Steps),
 		},
 		"a shorter schedule": {func(c *config.Config) { c.ScheduleSteps = saved.Steps - 10 }, fmt.Sprintf("!schedule_steps: 0 -> %d", saved.Steps-10)},
-		"several":            {func(c *config.Config) { c.Batch, c.Threads, c.Precision = 32, 3, "mxfp8" }, "!batch: 16 -> 32, !precision: bf16 -> mxfp8, threads: 0 -> 3"},
 		"deep":               {func(c *config.Config) { c.Model.YaRN.Factor, c.MX.Gradient = 4, "e5m2" }, `!mx.gradient: "" -> e5m2, !model.yarn.factor: 0 -> 4`},
-		"initial weights":    {func(c *config.Config) { c.InitFrom = "x" }, `init_from is "" in run/step-2, not x: a resumed run cannot change it: leave init_from out`},
 		"guard and record":   {func(c *config.Config) { c.Guard.Skips, c.RecordEvery = 7, 3 }, "record_every: 0 -> 3, guard.skips: 5 -> 7"},
 	} {
 		cfg := saved

@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,14 +33,11 @@ func TestValidate(t *testing.T) {
 		"-np 5: 5 ranks do not divide 16 experts: use -np 1, 2, 4, 8 or 16 and a --batch that it divides":   {5, func(*config.Config) {}},
 		"batch is 6: give a multiple of the 4 ranks, such as 8, or use -np 1 or 2":                          {4, func(c *config.Config) { c.Batch = 6 }},
 		"batch is 16: give a multiple of the 3 ranks, such as 18, or use -np 1, 2, 4, 8 or 16":              {3, func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.Experts = 0 }},
-		"seed is 9223372036854775808: give at most":                                                         {1, func(c *config.Config) { c.Seed = math.MaxInt64 + 1 }},
 		"the 2 ranks that share a sequence (cp) take whole blocks of 32 tokens each: give a multiple of 64": {4, func(c *config.Config) { c.CP, c.Seq = 2, 96 }},
 		"divide the heads of attention, and model.heads is 2":                                               {4, func(c *config.Config) { c.CP, c.Model.Heads = 4, 2 }},
 		"the ranks that share sequences (tp) have one sequence in a pass: give 0 or 1":                      {4, func(c *config.Config) { c.TP, c.MicroBatch = 2, 2 }},
 		"routes are recorded and replayed by whole sequences: give cp 1 and tp 1":                           {4, func(c *config.Config) { c.CP, c.RecordRoutes = 2, true }},
 		"ep 2 does not divide dp_shard 1 (ep divides dp_shard · cp · tp): the nearest legal layout is":      {4, func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 }},
-		"1F1B has 1 per rank, not 3":                                                                        {2, func(c *config.Config) { c.PP, c.PPStages = 2, 3 }},
-		"unknown schedule":                                                                                  {2, func(c *config.Config) { c.PP, c.PPSchedule = 2, "GPipe" }},
 		"pp_microbatches is 4: it needs pp":                                                                 {1, func(c *config.Config) { c.PPMicrobatches = 4 }},
 		`"a\xff" is not UTF-8`:                                                                              {1, func(c *config.Config) { c.Data = []string{"a\xff"} }},
 	} {

@@ -22,8 +22,6 @@ func TestFits(t *testing.T) {
 		"state":           {"small", 1, func(c *config.Config) { c.Batch, c.SaveAsync, c.SaveEvery = 1, true, 10 }, func(c *config.Config) { c.SaveAsync = false }, []string{"the largest part is the optimizer's state", "give --set save_async=false ("}},
 		"pipeline":        {"debug", 2, func(c *config.Config) { c.PP, c.Batch, c.PPMicrobatches, c.Recompute = 2, 1<<13, 8, "full" }, func(c *config.Config) { c.PPMicrobatches = 16 }, []string{"activations", "give --set pp_microbatches=16 ("}},
 		"model too large": {"671B", 8, func(*config.Config) {}, nil, []string{"TiB", "a smaller --flavor"}},
-		"several flags": {"small", 1, func(c *config.Config) { c.Batch, c.Seq, c.SaveEvery, c.SaveAsync = 256, 512, 10, true }, func(c *config.Config) { c.SaveAsync, c.Recompute, c.MicroBatch = false, "full", 1 },
-			[]string{"give --set save_async=false --recompute full --micro-batch 1 ("}},
 	} {
 		cfg, err := config.Default(c.flavor)
 		if err != nil {

@@ -259,25 +259,6 @@ func contextOptions() map[string]func(*config.Config) {
 	}
 }
 
-// Options of a run keep their meaning if experts have replicas: those that change what is computed
-// change it in the same way.
-func TestReplicasWithOptions(t *testing.T) {
-	options := contextOptions()
-	for _, name := range []string{"capacity", "wires", "MXFP8 recompute", "no shared", "documents"} {
-		t.Run(name, func(t *testing.T) {
-			run := func(ep int) outcome {
-				cfg := layoutRun(t, "bf16")
-				options[name](&cfg)
-				if cfg.EP, cfg.Batch = ep, 8; cfg.Precision == "mxfp8" {
-					cfg.MicroBatch = 1
-				}
-				return outcomeWithOptions(t, []int{4}, cfg)
-			}
-			run(2).equals(t, "ep 2", run(4))
-		})
-	}
-}
-
 // outcomeWithOptions trains and checks that choices are dropped if a capacity is set. Evaluations
 // and samples then depend on the number of sequences in a pass.
 func outcomeWithOptions(t *testing.T, sizes []int, cfg config.Config) outcome {

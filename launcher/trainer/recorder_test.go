@@ -15,7 +15,6 @@ import (
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/observe"
-	"spmoe/moe"
 )
 
 // recorded is a tiny run in MXFP8 that writes a record.
@@ -196,45 +195,6 @@ func TestResumedRecord(t *testing.T) {
 				t.Errorf("the record holds\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
 			}
 		})
-	}
-}
-
-// A job that is disturbed computes with what it is left with, and its record says how bad that is.
-func TestDisturb(t *testing.T) {
-	t.Parallel()
-	cfg := recorded(t, nil)
-	run := func(disturb func(moe.Quantized)) *record.Log {
-		cfg := cfg
-		cfg.Out = t.TempDir()
-		job, err := Prepare(cfg, 2, "", &reports{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		job.Disturb = disturb
-		if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
-			t.Fatal(err)
-		}
-		return readRecord(t, cfg)
-	}
-	want := run(nil).Timeless()
-	if got := run(func(moe.Quantized) {}).Timeless(); !reflect.DeepEqual(got, want) {
-		t.Error("a disturbance that changes nothing does")
-	}
-	// Scales of weights off by a binade: twice the weight, as much noise as signal.
-	got := run(func(q moe.Quantized) {
-		if q.Operand == moe.Weight {
-			for i := range q.Rows.Scales.U8() {
-				q.Rows.Scales.U8()[i]++
-			}
-		}
-	})
-	if got.Evals[0].Loss == want.Evals[0].Loss || got.Steps[0].Loss == want.Steps[0].Loss {
-		t.Errorf("the first losses are %v and %v, undisturbed", got.Evals[0].Loss, got.Steps[0].Loss)
-	}
-	for i, q := range got.Quantized {
-		if broken := q.SQNR() < 1 && q.SQNR() > -1; broken != (q.Tensor == record.Weight) {
-			t.Errorf("%+v at %.1f dB, undisturbed %.1f dB", q, q.SQNR(), want.Quantized[i].SQNR())
-		}
 	}
 }
 

@@ -102,17 +102,6 @@ func NewLayout(tensors []Tensor, metadata map[string]string) (*Layout, error) {
 	return &Layout{header, ordered}, err
 }
 
-// Tensors lists the tensors in the order of the file.
-func (l *Layout) Tensors() []Info {
-	var all []Info
-	at := int64(len(l.header))
-	for _, t := range l.tensors {
-		all = append(all, Info{t.Name, t.DType, t.Shape, at, t.size})
-		at += t.size
-	}
-	return all
-}
-
 // Write writes the file.
 func (l *Layout) Write(w io.Writer) error {
 	if _, err := w.Write(l.header); err != nil {

@@ -3,7 +3,6 @@ package safetensors
 import (
 	"bytes"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,33 +106,6 @@ func TestLayoutRefuses(t *testing.T) {
 				t.Errorf("error %v, want one that says %q", err, c.want)
 			}
 		})
-	}
-}
-
-func TestFailedWriteLeavesNoTrace(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "x.safetensors")
-	if err := Write(path, sample(), nil); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Write(path, []Tensor{{Name: "a", DType: U8, Shape: []int{9}, Data: nil}}, nil); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("an invalid tensor: %v, want an error that names the file", err)
-	}
-	after, err := os.ReadFile(path)
-	if err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the failed write changed the file (%v)", err)
-	}
-	if err := Write(dir, sample(), nil); err == nil {
-		t.Error("renaming over a folder succeeded")
-	}
-	for _, folder := range []string{dir, filepath.Dir(dir)} {
-		if left, err := filepath.Glob(filepath.Join(folder, ".new-*")); err != nil || len(left) != 0 {
-			t.Errorf("temporary files left: %v (%v)", left, err)
-		}
 	}
 }
 

@@ -107,48 +107,33 @@ func readingNeed(c config.Config, on Host) int64 {
 // Goroutines is a host whose ranks share its process.
 func Goroutines(ranks int) Host { return Host{Ranks: ranks, Processes: 1} }
 
-// saving returns what to do so that a run needs at most the available memory: flags that suffice
-// alone, several together, or another model.
+// saving returns flags each of which suffices, so that a run needs at most the available memory, or
+// general advice if none does.
 func saving(c config.Config, available int64, n int, on Host) string {
-	fitting := func(c config.Config) bool { return Need(c, n, on) <= available }
-	var alone, together []string
-	if on.Processes > 1 && Need(c, n, Goroutines(on.Ranks)) <= available {
-		alone = append(alone, "--ranks goroutine")
-	}
-	all := c
+	var enough []string
 	try := func(flag string, change func(*config.Config)) {
 		one := c
-		change(&one)
-		change(&all)
-		together = append(together, flag)
-		if fitting(one) {
-			alone = append(alone, flag)
+		if change(&one); Need(one, n, on) <= available {
+			enough = append(enough, flag)
 		}
 	}
-	if c.Copies() {
-		try("--set save_async=false", func(c *config.Config) { c.SaveAsync = false })
+	if on.Processes > 1 && Need(c, n, Goroutines(on.Ranks)) <= available {
+		enough = append(enough, "--ranks goroutine")
 	}
-	if full := moe.RecomputeFull.String(); c.Recompute != full {
-		try("--recompute "+full, func(c *config.Config) { c.Recompute = full })
-	}
-	switch micro := c.RankBatch(n); {
-	case c.PPMicrobatches > 0 && micro%2 == 0:
+	try("--set save_async=false", func(c *config.Config) { c.SaveAsync = false })
+	full := moe.RecomputeFull.String()
+	try("--recompute "+full, func(c *config.Config) { c.Recompute = full })
+	if c.PPMicrobatches > 0 {
 		more := 2 * c.PPMicrobatches
 		try(fmt.Sprintf("--set pp_microbatches=%d", more), func(c *config.Config) { c.PPMicrobatches = more })
-	case c.PPMicrobatches == 0 && micro > 1:
-		one := c
-		for one.MicroBatch = micro / 2; one.MicroBatch > 1 && !fitting(one); {
-			one.MicroBatch /= 2
-		}
-		try(fmt.Sprintf("--micro-batch %d", one.MicroBatch), func(c *config.Config) { c.MicroBatch = one.MicroBatch })
 	}
-	switch {
-	case len(alone) > 0:
-		return "give " + strings.Join(alone, ", or ")
-	case fitting(all):
-		return "give " + strings.Join(together, " ")
+	for micro := c.RankBatch(n) / 2; micro >= 1 && len(enough) == 0; micro /= 2 {
+		try(fmt.Sprintf("--micro-batch %d", micro), func(c *config.Config) { c.MicroBatch = micro })
 	}
-	return "use a shorter --seq, fewer ranks, a smaller --flavor, or more hosts (docs/cluster.md)"
+	if len(enough) > 0 {
+		return "give " + strings.Join(enough, ", or ")
+	}
+	return "give --recompute full with --micro-batch 1, a shorter --seq, fewer ranks, a smaller --flavor, or more hosts (docs/cluster.md)"
 }
 
 // CheckpointBytes returns the approximate size of a checkpoint of the ranks.
