@@ -26,6 +26,7 @@ func TestChanges(t *testing.T) {
 		},
 		"a shorter schedule": {func(c *config.Config) { c.ScheduleSteps = saved.Steps - 10 }, fmt.Sprintf("!schedule_steps: 0 -> %d", saved.Steps-10)},
 		"deep":               {func(c *config.Config) { c.Model.YaRN.Factor, c.MX.Gradient = 4, "e5m2" }, `!mx.gradient: "" -> e5m2, !model.yarn.factor: 0 -> 4`},
+		"seed":               {func(c *config.Config) { c.Seed = 9 }, "seed is 1 in run/step-2, not 9: a resumed run cannot change it: leave seed out"},
 		"guard and record":   {func(c *config.Config) { c.Guard.Skips, c.RecordEvery = 7, 3 }, "record_every: 0 -> 3, guard.skips: 5 -> 7"},
 	} {
 		cfg := saved
