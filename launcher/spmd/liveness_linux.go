@@ -12,12 +12,11 @@ import (
 // fencing are the times of the fence around hung processes.
 type fencing struct {
 	asleep time.Duration // outside a collective, or in the kernel, after which it counts as hung
-	killed time.Duration // since it was killed, after which the log names a process that is still there
 	bound  time.Duration // since it was killed, after which the job ends
 }
 
 // usualFencing allows for slow disks: they may hold a process for some time.
-var usualFencing = fencing{asleep: sleepTime, killed: time.Second, bound: time.Minute}
+var usualFencing = fencing{asleep: sleepTime, bound: time.Minute}
 
 // checkLiveness checks for failures that no process reports, and continues what was begun.
 func (l *launch) checkLiveness() {
@@ -63,22 +62,13 @@ func (l *launch) silence() time.Duration {
 }
 
 // checkFence waits for the end of a process that was killed. Its memory must not be used again
-// before. If the kernel does not end it, the log says so, and at last the job ends.
+// before. If the kernel does not end it, the job ends.
 func (l *launch) checkFence(p *process) {
-	since := time.Since(p.killedAt)
-	if since < l.fencing.killed {
+	if time.Since(p.killedAt) < l.fencing.bound {
 		return
 	}
 	state, _, _ := processState(p.pid())
 	why := fmt.Sprintf("%s; it was killed and has not ended (state %c)", p.hung, state)
-	if !p.accused {
-		p.accused = true
-		l.emit(Event{Kind: Accused, Rank: p.rank, Process: p.pid(), Reason: why})
-		l.printf("rank %d is accused, waiting for process %d, state %c: %s; the job ends in %v otherwise", p.rank, p.pid(), state, p.hung, max(0, l.fencing.bound-since).Round(time.Second))
-	}
-	if since < l.fencing.bound {
-		return
-	}
 	p.immortal, l.gaveUp = true, true
 	l.emit(Event{Kind: GaveUp, Rank: p.rank, Process: p.pid(), Reason: why})
 	l.fail(&ExitError{Rank: p.rank, Code: 1}, why+": find out what holds it in the kernel (a disk, a frozen cgroup), then repeat the command")

@@ -2,7 +2,6 @@ package spmd
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +30,7 @@ func sleepers(t *testing.T, ranks, unreaped int) (l *launch, log *lockedText, ev
 	l = &launch{
 		Processes: &Processes{Ranks: ranks, Restarts: 1, Vault: 1, Silence: time.Millisecond, Err: log, Events: func(e Event) { *events = append(*events, e) }},
 		heap:      h, ends: make(chan *process, ranks), memory: &memoryKills{},
-		fencing: fencing{asleep: 200 * time.Millisecond, killed: 20 * time.Millisecond, bound: 100 * time.Millisecond},
+		fencing: fencing{asleep: 200 * time.Millisecond, bound: 100 * time.Millisecond},
 	}
 	for r := range ranks {
 		p := &process{rank: r, cmd: exec.Command("sleep", "600"), err: &tail{}}
@@ -82,20 +81,17 @@ func kindsOf(events []Event) (kinds []Kind) {
 	return kinds
 }
 
-// A process that was killed and does not end is named, and at last the job ends without it.
+// If a process that was killed does not end, the job ends without it.
 func TestUnkillable(t *testing.T) {
-	l, log, events := sleepers(t, 2, 0)
+	l, _, events := sleepers(t, 2, 0)
 	l.ranks[0].hung, l.ranks[0].killedAt = "it hangs", time.Now()
 	err := l.supervise(context.Background())
 	l.reap()
 	if err == nil || !strings.Contains(err.Error(), "rank 0 failed: it hangs; it was killed and has not ended") {
 		t.Errorf("error %v", err)
 	}
-	if got := kindsOf(*events); !slices.Equal(got, []Kind{Accused, GaveUp}) {
+	if got := kindsOf(*events); !slices.Equal(got, []Kind{GaveUp}) {
 		t.Errorf("events %v", got)
-	}
-	if want := fmt.Sprintf("rank 0 is accused, waiting for process %d, state ", l.ranks[0].pid()); strings.Count(log.String(), want) != 1 {
-		t.Errorf("%q is not there once: %s", want, log.String())
 	}
 }
 

@@ -56,7 +56,6 @@ type Kind string
 // The kinds of events, in the order in which they occur at a failure.
 const (
 	Started    Kind = "started"     // a process of a rank, or a spare, at the start of the job
-	Accused    Kind = "accused"     // a hung process was killed and does not end
 	Detected   Kind = "detected"    // a rank has failed
 	Fenced     Kind = "fenced"      // its hung process was killed and has ended
 	Replaced   Kind = "replaced"    // another process replaces it

@@ -88,7 +88,6 @@ type process struct {
 
 	hung      string // the reason why it was killed
 	killedAt  time.Time
-	accused   bool      // the log says that it does not end
 	immortal  bool      // the job does not wait for its end
 	memory    bool      // the kernel has killed it for memory
 	replaceAt time.Time // it has ended, and another process replaces it then; zero: none does

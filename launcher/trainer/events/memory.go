@@ -1,22 +1,22 @@
 package events
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Largest returns the name and the size of the largest part.
 func (m Memory) Largest() (name string, size int64) {
-	type part struct {
-		name string
-		size int64
+	names := [...]string{
+		"the weights", "the gradients", "the optimizer's state", "activations",
+		"the copy that is saved while training continues", "the program with its text and processes",
 	}
-	most := slices.MaxFunc([]part{
-		{"the weights", m.Weights}, {"the gradients", m.Gradients}, {"the optimizer's state", m.Optimizer},
-		{"activations", m.Activations}, {"the copy that is saved while training continues", m.Snapshot},
-		{"the program with its text and processes", m.Process},
-	}, func(a, b part) int { return cmp.Compare(a.size, b.size) })
-	return most.name, most.size
+	for i, part := range m.parts() {
+		if *part > size {
+			name, size = names[i], *part
+		}
+	}
+	return name, size
+}
+
+// parts returns the parts in the order of the fields.
+func (m *Memory) parts() [6]*int64 {
+	return [...]*int64{&m.Weights, &m.Gradients, &m.Optimizer, &m.Activations, &m.Snapshot, &m.Process}
 }
 
 // Memory is an estimate of the memory of one rank, in bytes.
@@ -36,17 +36,19 @@ type Memory struct {
 }
 
 // Total returns the sum.
-func (m Memory) Total() int64 {
-	return m.Weights + m.Gradients + m.Optimizer + m.Activations + m.Snapshot + m.Process
+func (m Memory) Total() (sum int64) {
+	for _, part := range m.parts() {
+		sum += *part
+	}
+	return sum
 }
 
 // Plus adds two estimates, part by part. Each sum is capped like its parts.
 func (m Memory) Plus(o Memory) Memory {
-	return Memory{
-		min(m.Weights+o.Weights, MostBytes), min(m.Gradients+o.Gradients, MostBytes), min(m.Optimizer+o.Optimizer, MostBytes),
-		min(m.Activations+o.Activations, MostBytes), min(m.Snapshot+o.Snapshot, MostBytes),
-		min(m.Process+o.Process, MostBytes),
+	for i, part := range m.parts() {
+		*part = min(*part+*o.parts()[i], MostBytes)
 	}
+	return m
 }
 
 // MostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
@@ -68,9 +70,8 @@ func Product(factors ...int64) int64 {
 
 // Times returns the memory of n ranks.
 func (m Memory) Times(n int) Memory {
-	by := int64(n)
-	return Memory{
-		Product(m.Weights, by), Product(m.Gradients, by), Product(m.Optimizer, by),
-		Product(m.Activations, by), Product(m.Snapshot, by), Product(m.Process, by),
+	for _, part := range m.parts() {
+		*part = Product(*part, int64(n))
 	}
+	return m
 }

@@ -3,7 +3,6 @@ package save
 // Checkpoints that are written while training continues.
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -251,32 +250,23 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 // agree returns nil if err is nil on every rank. Otherwise it returns the error of the lowest rank
 // that has one, on all ranks. broken says that the ranks could not communicate.
 func (s *Saver) agree(err error) (failed, broken error) {
-	first := [1]int64{int64(s.comm.Size())}
+	text := ""
 	if err != nil {
-		first[0] = int64(s.comm.Rank())
+		text = " " + err.Error()
 	}
-	if broken := collective.AllReduce(s.comm, first[:], collective.Min); broken != nil {
-		return nil, broken
+	if errors.Is(err, checkpoint.ErrChanged) {
+		text = "!" + err.Error()
 	}
-	root := int(first[0])
-	if root == s.comm.Size() {
-		return nil, nil
-	}
-	var text [512]byte // the first byte says that it is an ErrChanged
-	if root == s.comm.Rank() {
-		copy(text[1:], err.Error())
-		if errors.Is(err, checkpoint.ErrChanged) {
-			text[0] = 1
+	texts, broken := state.GatherTexts(s.comm, text)
+	for _, text := range texts {
+		switch {
+		case strings.HasPrefix(text, "!"):
+			return agreedError{text[1:], checkpoint.ErrChanged}, nil
+		case text != "":
+			return agreedError{text[1:], nil}, nil
 		}
 	}
-	if broken := collective.Bcast(s.comm, text[:], root); broken != nil {
-		return nil, broken
-	}
-	agreed := agreedError{string(bytes.ToValidUTF8(bytes.TrimRight(text[1:], "\x00"), nil)), nil}
-	if text[0] == 1 {
-		agreed.kind = checkpoint.ErrChanged
-	}
-	return agreed, nil
+	return nil, broken
 }
 
 // agreedError is an error that one rank has told the others.
