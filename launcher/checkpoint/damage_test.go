@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,56 +10,6 @@ import (
 
 	"spmoe/launcher/checkpoint/safetensors"
 )
-
-// Every bit of the manifest, and every length it could be cut to.
-func TestDamagedManifest(t *testing.T) {
-	data := readFolder(t, save(t, t.TempDir(), 9, 2))[manifestName]
-	if _, err := parseManifest(data); err != nil {
-		t.Fatal(err)
-	}
-	for bit := range 8 * len(data) {
-		flipped := bytes.Clone(data)
-		flipped[bit/8] ^= 1 << (bit % 8)
-		if _, err := parseManifest(flipped); err == nil {
-			t.Fatalf("bit %d flipped: accepted", bit)
-		}
-	}
-	for n := range data {
-		if _, err := parseManifest(data[:n]); err == nil {
-			t.Fatalf("cut to %d of %d bytes: accepted", n, len(data))
-		}
-	}
-}
-
-// A file gone, cut short, grown, exchanged or turned into something else.
-func TestOpenRefusesDamage(t *testing.T) {
-	path := save(t, t.TempDir(), 300, 2)
-	other := readFolder(t, save(t, t.TempDir(), 200, 2))
-	const shard0, shard1 = "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors"
-	whole := readFolder(t, path)
-	for name, c := range map[string]struct {
-		damage func(files map[string][]byte)
-		want   string
-	}{
-		"shard missing":   {func(f map[string][]byte) { delete(f, shard1) }, shard1 + " is missing"},
-		"shard cut":       {func(f map[string][]byte) { f[shard1] = f[shard1][:len(f[shard1])-1] }, shard1 + " has"},
-		"shard grown":     {func(f map[string][]byte) { f[shard0] = append(f[shard0][:len(f[shard0]):len(f[shard0])], 0) }, shard0 + " has"},
-		"shards swapped":  {func(f map[string][]byte) { f[shard0], f[shard1] = f[shard1], f[shard0] }, "rank-0000"},
-		"older shard":     {func(f map[string][]byte) { f[shard0] = other[shard0] }, shard0 + " is damaged"},
-		"older manifest":  {func(f map[string][]byte) { f[manifestName] = other[manifestName] }, "manifest.json is of step 200"},
-		"foreign":         {func(f map[string][]byte) { f[manifestName] = []byte(`{"name":"app"}`) }, "not the manifest of a spmoe checkpoint"},
-		"manifest absent": {func(f map[string][]byte) { delete(f, manifestName) }, "not complete"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			files := maps.Clone(whole)
-			c.damage(files)
-			step := filepath.Join(t.TempDir(), filepath.Base(path))
-			writeFolder(t, step, files)
-			_, err := Open(step)
-			checkError(t, err, c.want, step)
-		})
-	}
-}
 
 func TestOpenFollowsNoLinkOut(t *testing.T) {
 	path := save(t, t.TempDir(), 1, 1)

@@ -33,7 +33,7 @@ func TestPrune(t *testing.T) {
 	}
 	// A Prune that was cut off, and a writer at work.
 	writeFolder(t, filepath.Join(dir, hiddenName(9, prunedSuffix)), map[string][]byte{configName: nil})
-	w := writeShards(t, dir, 5, 1)
+	w := writeShards(t, Disk{}, dir, 5, 1)
 
 	checkError(t, Prune(Disk{}, dir, "", -1), "at least 0")
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 func TestTokenizer(t *testing.T) {
 	const text = `{"model":{}}`
 	dir := t.TempDir()
-	w := writeShards(t, dir, 5, 2)
+	w := writeShards(t, Disk{}, dir, 5, 2)
 	if err := w.WriteTokenizer([]byte(text)); err != nil {
 		t.Fatal(err)
 	}

@@ -319,12 +319,6 @@ func TestNorms(t *testing.T) {
 			t.Errorf("norm %g: %q", norm, fault)
 		}
 	}
-	if fault := guard.Fault((config.Guard{}), 1e30, 1, n); fault != "" {
-		t.Errorf("without a limit: %q", fault)
-	}
-	if fault := guard.Fault((config.Guard{}), math.NaN(), 1, nil); fault == "" {
-		t.Error("NaN is used")
-	}
 	converged := slices.Repeat(state.Norms{1e-7}, 64)
 	for _, c := range []struct {
 		norm, clipNorm float64

@@ -122,11 +122,6 @@ func TestLoadEvery(t *testing.T) {
 			t.Errorf("the families take %v, the step %v", sum, p.Seconds)
 		}
 	}
-	s := log.Starts[0]
-	if s.Ranks != 2 || s.Tokens != int64(cfg.Batch*cfg.Seq) || s.FLOPs != cfg.Model.FLOPsPerToken(cfg.Seq) || !(s.Peak > 0) ||
-		!(s.Time > 1e9) {
-		t.Errorf("start %+v", s)
-	}
 }
 
 // interrupt runs cfg up to a step, to stop after which it is told during the one before.

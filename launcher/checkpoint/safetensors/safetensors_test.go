@@ -166,19 +166,3 @@ func TestOpenAllocatesNoClaim(t *testing.T) {
 		t.Errorf("error %v, %d bytes allocated for a file of 10", err, n)
 	}
 }
-
-// A file cut short while it is open gives an error on reading, not a fault.
-func TestReadBehindTruncation(t *testing.T) {
-	path := saveFile(t, rawFile(`{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}`, 4))
-	f, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := os.Truncate(path, 8); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Bytes("a"); err == nil || !strings.Contains(err.Error(), `tensor "a"`) {
-		t.Errorf("reading gives %v", err)
-	}
-}
