@@ -4,6 +4,7 @@ package checkpoint
 // processors.
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // position is a chunk in a list of files.
@@ -74,4 +76,25 @@ func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte) error {
 	}
 	return damagef("%s is damaged: chunk %d, bytes %d to %d, has CRC32C %08x, it was written with %08x",
 		want.Name, chunk, begin, end-1, sum, want.CRC32C[chunk])
+}
+
+// ErrDamaged marks errors about a checkpoint that differs from what was written: part of it is
+// missing, truncated, changed, or can no longer be read from the disk. Its files do not hold a
+// complete state of a run.
+var ErrDamaged = errors.New("damaged checkpoint")
+
+// damage marks an error as ErrDamaged without changing its text.
+type damage struct{ error }
+
+func (d damage) Is(target error) bool { return target == ErrDamaged }
+func (d damage) Unwrap() error        { return d.error }
+
+func damagef(format string, args ...any) error { return damage{fmt.Errorf(format, args...)} }
+
+// unreadable marks a read error as damage if the disk has lost the data.
+func unreadable(err error) error {
+	if errors.Is(err, syscall.EIO) {
+		return damage{err}
+	}
+	return err
 }

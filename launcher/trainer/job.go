@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -424,4 +425,25 @@ func Look(cfg config.Config, from string) (notices []string, err error) {
 		}
 	}
 	return append(j.Notes, estimate.Notices(cfg, j.tokenizer)...), nil
+}
+
+// garbageBound is whether runs bound the garbage of Go's heap. The collector lets garbage grow to a
+// share of all that is in use, by default as much again. Tensors are in that heap, so the share
+// would be gigabytes. Collections are cheap all the same: tensors hold no pointers. Tests turn it
+// off.
+var garbageBound = true
+
+// boundGarbage returns memory that is not in use to the system, for example that of reading the
+// text, and bounds garbage until release. release returns the memory of the ranks, so that what
+// follows a run, such as its report, does not add to it.
+func boundGarbage() (release func()) {
+	if !garbageBound {
+		return func() {}
+	}
+	debug.FreeOSMemory()
+	before := debug.SetGCPercent(estimate.GarbagePercent)
+	return func() {
+		debug.SetGCPercent(before)
+		debug.FreeOSMemory()
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/guard"
 	"spmoe/launcher/trainer/observe"
 	"spmoe/launcher/trainer/save"
 	"spmoe/launcher/trainer/state"
@@ -266,4 +267,30 @@ func (r *rank) activationPeak() int {
 		return r.Pipe.ActivationPeak(r.ex)
 	}
 	return r.Model.ActivationPeak(r.ex)
+}
+
+// guards holds the guards of a rank.
+type guards struct {
+	state     *guard.State
+	gradients *guard.Gradients
+}
+
+// newGuards creates the guards of a rank that has a model, an optimizer and data.
+func newGuards(r *rank) guards {
+	cfg := &r.job.cfg.Guard
+	lost := state.Lost{Comm: r.comm, Progress: &r.Progress, Vault: r.vault, Alarms: r.alarms}
+	return guards{
+		state:     &guard.State{Lost: lost, Every: cfg.Every, Ex: r.ex, State: r.TrainState},
+		gradients: &guard.Gradients{Lost: lost, Guard: *cfg, Ex: r.ex, Optim: r.Optim},
+	}
+}
+
+// judge decides what to do with the gradients of an attempt. It is collective.
+func (g *guards) judge(a guard.Attempt) (guard.Verdict, error) {
+	if a.Totals.Damaged > 0 {
+		if again, err := g.state.Judge(); again || err != nil {
+			return guard.ComputeAgain, err
+		}
+	}
+	return g.gradients.Judge(a)
 }
