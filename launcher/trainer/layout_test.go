@@ -238,7 +238,6 @@ func contextOptions() map[string]func(*config.Config) {
 		"MXFP8 recompute":  func(c *config.Config) { c.Precision, c.Recompute, c.Model.DenseInter = "mxfp8", "selective", 160 },
 		"no shared":        func(c *config.Config) { c.Model.SharedExperts, c.Model.BalanceAlpha, c.Model.MTPLayers = 0, 0, 0 },
 		"no experts":       func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.MTPLayers = 0 },
-		"BF16 moments":     func(c *config.Config) { c.Optimizer.Moments = "bf16" },
 		"documents":        func(c *config.Config) { c.DocumentMask = true },
 		"replay":           func(c *config.Config) { c.Guard.Replay = 1 },
 		"Muon and QK-clip": func(c *config.Config) { c.Optimizer.Name, c.Optimizer.QKClip = "muon", 0.001 },
@@ -249,9 +248,7 @@ func contextOptions() map[string]func(*config.Config) {
 		"mxfp4-e2m1": func(c *config.Config) {
 			c.Precision, c.MXFP4.Hadamard, c.MXFP4.Stochastic, c.Seq = "mxfp4-e2m1", "plain", true, 256
 		},
-		"H100":               func(c *config.Config) { c.Sum = "h100" },
-		"MXFP8 of a B200":    func(c *config.Config) { c.Precision, c.Sum = "mxfp8", "b200" },
-		"queries compressed": func(c *config.Config) { c.Model.QRank = 24 },
+		"MXFP8 of a B200": func(c *config.Config) { c.Precision, c.Sum = "mxfp8", "b200" },
 		"grouped, recompute": func(c *config.Config) {
 			grouped(c)
 			c.Recompute, c.Model.QKNorm, c.Model.QKVBias, c.Model.OutputBias = "selective", true, true, true

@@ -82,11 +82,9 @@ func trafficCases() map[string]trafficCase {
 		"cp, MTP": {1, 4, nil, func(c *config.Config) {
 			c.CP, c.Seq, c.Precision, c.Model.MTPLayers, c.Model.BalanceAlpha = 2, 64, "mxfp8", 1, 0.1
 		}},
-		"tp": {1, 2, nil, func(c *config.Config) { c.TP, c.Seq, c.Precision = 2, 64, "mxfp8" }},
 		"stages, MTP": {1, 4, nil, func(c *config.Config) {
 			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers = 2, 4, "ZBVZeroBubble", 1
 		}},
-		"hosts":       {2, 2, sums, dense},
 		"FSDP, MXFP8": {4, 2, sums, func(c *config.Config) { dense(c); c.FSDP, c.Precision = true, "mxfp8" }},
 		"cp, tp, FSDP": {2, 4, sums, func(c *config.Config) {
 			shared(c)

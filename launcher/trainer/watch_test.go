@@ -15,9 +15,7 @@ import (
 func TestProfileChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*config.Config){
-		"bf16":   func(c *config.Config) { c.Precision = "bf16" },
 		"mxfp8":  func(c *config.Config) { c.Precision = "mxfp8" },
-		"nvfp4":  func(c *config.Config) { c.Precision = "nvfp4" },
 		"stages": func(c *config.Config) { c.PP = 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
