@@ -74,7 +74,7 @@ func TestPrepare(t *testing.T) {
 	}{
 		"holds step-00000004 of an earlier run":                            {"", func(*config.Config) {}},
 		"flavor debug on -np 2 needs about":                                {"", func(c *config.Config) { c.Batch, c.Out = 1<<24, elsewhere }},
-		"training data: a sequence length of 4096":                         {"", func(c *config.Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"state/alarms.go"} }},
+		"training data: a sequence length of 4096":                         {"", func(c *config.Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"state/totals.go"} }},
 		"not a spmoe checkpoint":                                           {t.TempDir(), func(*config.Config) {}},
 		"at step 4, after the end of the run":                              {cfg.Out, func(c *config.Config) { c.Steps = 3 }},
 		"experts.0.down_proj.weight\" has shape [32 32], expected [32 16]": {cfg.Out, func(c *config.Config) { c.Model.ExpertInter = 16 }},

@@ -312,7 +312,7 @@ func TestContextsWithOptions(t *testing.T) {
 			}
 		})
 	}
-	if refused != 6 {
+	if refused != 5 {
 		t.Errorf("%d are refused on several hosts", refused)
 	}
 }

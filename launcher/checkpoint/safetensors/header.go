@@ -112,7 +112,7 @@ func object(text []byte, value func(key string, value []byte) error) error {
 	return nil
 }
 
-// parse parses a value of type T, of which no part is null.
+// parse parses a value of type T that is not null.
 func parse[T any](text []byte, what string) (v T, err error) {
 	err = json.Unmarshal(text, &v)
 	if err != nil || bytes.Equal(text, []byte("null")) {
