@@ -107,8 +107,8 @@ func readingNeed(c config.Config, on Host) int64 {
 // Goroutines is a host whose ranks share its process.
 func Goroutines(ranks int) Host { return Host{Ranks: ranks, Processes: 1} }
 
-// saving returns flags that each make a run fit into the available memory, or general advice if none
-// does.
+// saving returns flags that each make a run fit into the available memory, or general advice if
+// none does.
 func saving(c config.Config, available int64, n int, on Host) string {
 	var enough []string
 	try := func(flag string, change func(*config.Config)) {
