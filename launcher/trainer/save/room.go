@@ -5,6 +5,7 @@ package save
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,10 +61,10 @@ func (s *Saver) makeRoom(full bool, err error) (failed, broken error) {
 const leastWrite, mostWaits = 64 << 10, 10
 
 // writeWithRoom writes to a file of a checkpoint, and goes on if a full disk can have room for it.
-func (s *Saver) writeWithRoom(to cancellableOutput, p []byte) (n int, err error) {
+func (s *Saver) writeWithRoom(to runOutput, p []byte) (n int, err error) {
 	most := len(p)
 	for waits := 0; n < len(p); {
-		more, err := to.Output.Write(p[n:min(n+most, len(p))])
+		more, err := to.write(p[n:min(n+most, len(p))])
 		n += more
 		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 		switch {
@@ -79,7 +80,7 @@ func (s *Saver) writeWithRoom(to cancellableOutput, p []byte) (n int, err error)
 			if failed, broken := s.makeRoom(true, nil); failed != nil || broken != nil {
 				return n, errors.Join(failed, broken)
 			}
-			if most = len(p); to.shard {
+			if most = len(p); strings.HasSuffix(to.path, ".safetensors") {
 				to.Reserve(s.room.part)
 			}
 		}

@@ -13,7 +13,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"spmoe/collective"
@@ -88,11 +87,11 @@ func NewSaver(cfg config.Config, tokenizer []byte, files checkpoint.Files, held 
 		}
 	}
 	if files == nil {
-		files = faulty{checkpoint.Disk{Folder: held}}
+		files = checkpoint.Disk{Folder: held}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Saver{comm: own, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: tokenizer}
-	s.Files = cancellable{files, ctx, own.Progress(), s}
+	s.Files = runFiles{files, s}
 	return s, nil
 }
 
@@ -279,34 +278,6 @@ type agreedError struct {
 func (e agreedError) Error() string { return e.text }
 
 func (e agreedError) Unwrap() error { return e.kind }
-
-// cancellable is a file system on which writes fail when ctx has ended. Writing is progress: a rank
-// that waits for it is not hung.
-type cancellable struct {
-	checkpoint.Files
-	ctx      context.Context
-	progress *atomic.Uint64
-	saver    *Saver
-}
-
-func (c cancellable) Create(path string) (checkpoint.Output, error) {
-	out, err := c.Files.Create(path)
-	return cancellableOutput{out, c, strings.HasSuffix(path, ".safetensors")}, err
-}
-
-type cancellableOutput struct {
-	checkpoint.Output
-	of    cancellable
-	shard bool
-}
-
-func (o cancellableOutput) Write(p []byte) (int, error) {
-	if err := o.of.ctx.Err(); err != nil {
-		return 0, err
-	}
-	o.of.progress.Add(1)
-	return o.of.saver.writeWithRoom(o, p)
-}
 
 // checkShared returns an error unless all hosts write to the same run folder. Every host writes a
 // mark there and looks for that of the first host. It is collective.
