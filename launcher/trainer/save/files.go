@@ -12,8 +12,8 @@ import (
 )
 
 // runFiles is the file system of a run's checkpoints. Writes fail when ctx has ended, and wait for
-// room. Writing is progress: a rank that waits for it is not hung. A rank can be made to fail at any
-// operation.
+// room. Writing is progress: a rank that waits for it is not hung. A rank can be made to fail at
+// any operation.
 type runFiles struct {
 	checkpoint.Files
 	saver *Saver
