@@ -34,7 +34,7 @@ func soon(t *testing.T, args ...string) outcome {
 func TestLinksInRun(t *testing.T) {
 	data := text(t)
 	for _, name := range []string{
-		"tensorboard", "report.html", "config.toml", "metrics.jsonl", "events.jsonl", "trace.json", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
+		"tensorboard", "report.html", "config.toml", "metrics.jsonl", "events.jsonl", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
 		"tensorboard/events.out.tfevents.spmoe",
 	} {
 		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestLinksInRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := files(t, victim)
-			got := soon(t, append(tiny(data, "--steps", "2", "--out", "run", "--trace", "steps=1", "--set", "save_retry=0s"), "--report=true")...)
+			got := soon(t, append(tiny(data, "--steps", "2", "--out", "run", "--set", "save_retry=0s"), "--report=true")...)
 			if got.code == cli.ExitOK {
 				soon(t, "inspect", "run", "--html")
 			}

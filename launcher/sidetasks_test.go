@@ -10,7 +10,6 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
-	"spmoe/launcher/trainer/observe"
 )
 
 // A run leaves metrics, events for TensorBoard and a report, and what else it was asked for. The
@@ -25,7 +24,7 @@ func TestRunFolder(t *testing.T) {
 	}
 	seen := false
 	waits := &watcher{[]string{"step: 2 "}, func() { seen = within(loadsAgain) }} // the run waits too
-	got := launchTo(t.Context(), waits, tiny(data, "-np", "2", "--out", "run", "--report", "--trace", "steps=2..3", "--profile")...)
+	got := launchTo(t.Context(), waits, tiny(data, "-np", "2", "--out", "run", "--report", "--profile")...)
 	if got.code != cli.ExitOK || !seen || loadsAgain() || !strings.Contains(got.out, "profile of a step: mean of ") {
 		t.Errorf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
 	}
@@ -37,7 +36,7 @@ func TestRunFolder(t *testing.T) {
 			}
 		}
 	}
-	there(true, "run/config.toml", filepath.Join("run", record.File), report, filepath.Join("run", observe.TraceFile))
+	there(true, "run/config.toml", filepath.Join("run", record.File), report)
 	there(false, filepath.Join("run", record.EventsFile))
 	events, err := filepath.Glob(filepath.Join("run", export.TensorBoardFolder, "events.out.tfevents.*"))
 	if err != nil || len(events) != 1 {

@@ -247,7 +247,7 @@ func checkAnswer(t *testing.T, show, log string) {
 			last = max(last, e.Step)
 		}
 	} else {
-		for _, m := range regexp.MustCompile(`stopping after step (\d+) \(about `).FindAllStringSubmatch(log, -1) {
+		for _, m := range regexp.MustCompile(`stopping after step (\d+);`).FindAllStringSubmatch(log, -1) {
 			said, _ = strconv.Atoi(m[1])
 			answers++
 		}

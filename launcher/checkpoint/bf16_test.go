@@ -46,22 +46,3 @@ func TestBF16(t *testing.T) {
 	checkError(t, r.ReadInto(Piece{Name: "momentum/w", Shape: shape, Data: make([]float32, n)}), "is BF16, asked for F32", "another optimizer")
 	checkError(t, r.ReadInto(Piece{Name: "master/w", Shape: shape, BF16: make([]byte, 2*n)}), "is F32, asked for BF16", "another optimizer")
 }
-
-func TestBF16Refused(t *testing.T) {
-	w, err := NewWriter(Disk{}, t.TempDir(), 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for want, p := range map[string]Piece{
-		"give one of them": {Name: "w", Shape: []int{4}, Data: make([]float32, 1), BF16: make([]byte, 2)},
-		"whole elements":   {Name: "w", Shape: []int{4}, BF16: make([]byte, 3)},
-		"leaves shape [4]": {Name: "w", Shape: []int{4}, Offset: 2, BF16: make([]byte, 6)},
-	} {
-		checkError(t, w.WriteShard(0, []Piece{p}, nil), want)
-	}
-	f := openShard(t,
-		safetensors.Tensor{Name: "w@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)},
-		safetensors.Tensor{Name: "w@1", DType: safetensors.BF16, Shape: []int{1}, Data: make([]byte, 2)})
-	_, err = index([]*safetensors.File{f}, map[string][]int{"w": {2}})
-	checkError(t, err, "other pieces are")
-}

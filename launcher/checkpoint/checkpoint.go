@@ -50,7 +50,7 @@ const (
 // Len returns the number of elements.
 func (p Piece) Len() int { return len(p.Data) + len(p.BF16)/bf16Size }
 
-// Bytes returns the memory of the elements, which are little-endian, with its capacity.
+// Bytes returns the memory of the elements, which are little-endian.
 func (p Piece) Bytes() []byte {
 	if p.BF16 != nil {
 		return p.BF16

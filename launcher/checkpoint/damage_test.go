@@ -1,8 +1,6 @@
 package checkpoint
 
 import (
-	"bytes"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,59 +10,6 @@ import (
 
 	"spmoe/launcher/checkpoint/safetensors"
 )
-
-// Every bit of the manifest, and every length it could be cut to.
-func TestDamagedManifest(t *testing.T) {
-	data := readFolder(t, save(t, t.TempDir(), 9, 2))[manifestName]
-	if _, err := parseManifest(data); err != nil {
-		t.Fatal(err)
-	}
-	for bit := range 8 * len(data) {
-		flipped := bytes.Clone(data)
-		flipped[bit/8] ^= 1 << (bit % 8)
-		if _, err := parseManifest(flipped); err == nil {
-			t.Fatalf("bit %d flipped: accepted", bit)
-		}
-	}
-	for n := range data {
-		if _, err := parseManifest(data[:n]); err == nil {
-			t.Fatalf("cut to %d of %d bytes: accepted", n, len(data))
-		}
-	}
-}
-
-// A file gone, cut short, grown, exchanged or turned into something else.
-func TestOpenRefusesDamage(t *testing.T) {
-	path := save(t, t.TempDir(), 300, 2)
-	other := readFolder(t, save(t, t.TempDir(), 200, 2))
-	const shard0, shard1 = "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors"
-	whole := readFolder(t, path)
-	for name, c := range map[string]struct {
-		damage func(files map[string][]byte)
-		want   string
-	}{
-		"shard missing":   {func(f map[string][]byte) { delete(f, shard1) }, shard1 + " is missing"},
-		"config missing":  {func(f map[string][]byte) { delete(f, configName) }, configName + " is missing"},
-		"shard cut":       {func(f map[string][]byte) { f[shard1] = f[shard1][:len(f[shard1])-1] }, shard1 + " has"},
-		"shard empty":     {func(f map[string][]byte) { f[shard0] = nil }, shard0 + " has 0 bytes"},
-		"shard grown":     {func(f map[string][]byte) { f[shard0] = append(f[shard0][:len(f[shard0]):len(f[shard0])], 0) }, shard0 + " has"},
-		"shards swapped":  {func(f map[string][]byte) { f[shard0], f[shard1] = f[shard1], f[shard0] }, "rank-0000"},
-		"older shard":     {func(f map[string][]byte) { f[shard0] = other[shard0] }, shard0 + " is damaged"},
-		"older manifest":  {func(f map[string][]byte) { f[manifestName] = other[manifestName] }, "manifest.json is of step 200"},
-		"foreign":         {func(f map[string][]byte) { f[manifestName] = []byte(`{"name":"app"}`) }, "not the manifest of a spmoe checkpoint"},
-		"manifest empty":  {func(f map[string][]byte) { f[manifestName] = nil }, "not the manifest of a spmoe checkpoint"},
-		"manifest absent": {func(f map[string][]byte) { delete(f, manifestName) }, "not complete"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			files := maps.Clone(whole)
-			c.damage(files)
-			step := filepath.Join(t.TempDir(), filepath.Base(path))
-			writeFolder(t, step, files)
-			_, err := Open(step)
-			checkError(t, err, c.want, step)
-		})
-	}
-}
 
 func TestOpenFollowsNoLinkOut(t *testing.T) {
 	path := save(t, t.TempDir(), 1, 1)
@@ -80,25 +25,6 @@ func TestOpenFollowsNoLinkOut(t *testing.T) {
 	checkError(t, err, shardName(0, 1)+" is not a regular file")
 }
 
-func TestOpenForeign(t *testing.T) {
-	dir := t.TempDir()
-	model := filepath.Join(dir, "model.safetensors")
-	if err := safetensors.Write(model, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	writeFolder(t, dir, map[string][]byte{"config.json": []byte("{}")})
-	_, err := Open(dir)
-	checkError(t, err, "not a spmoe checkpoint", dir)
-	if !errors.Is(err, ErrNone) {
-		t.Errorf("%v is not ErrNone", err)
-	}
-	_, err = Open(model)
-	checkError(t, err, "is a file: give the folder")
-	if _, err = Open(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a folder that is not there: %v", err)
-	}
-}
-
 // Sealed manifests that break a rule: a hash protects from accidents, not from a wrong program.
 func TestManifestRules(t *testing.T) {
 	path := save(t, t.TempDir(), 1, 1)
@@ -111,15 +37,12 @@ func TestManifestRules(t *testing.T) {
 		{`"version":4`, `"version":"2"`, "cannot unmarshal"},
 		{`"chunk_bytes":4194304`, `"chunk_bytes":1`, "chunks of 1 bytes: expected 4194304"},
 		{`"size":24,"crc32c":[`, `"size":24,"crc32c":[1,`, "config.toml of 24 bytes has 2 checksums"},
-		{`"size":24,"crc32c":[`, `"size":-1,"crc32c":[`, "config.toml of -1 bytes has 1 checksums"},
 		{`"step":1`, `"step":-1`, "negative"},
 		{`"ranks":1`, `"ranks":2`, "1 shards of 2 ranks"},
-		{`"ranks":1`, `"ranks":0`, "1 shards of 0 ranks"},
 		{`"ranks":1`, `"ranks":1,"extra":0`, "unknown field"},
 		{`"name":"rank-00000-of-00001.safetensors"`, `"name":"../../../etc/passwd"`, "expected \"rank-00000"},
 		{`"name":"config.toml"`, `"name":"/etc/passwd"`, "expected config.toml"},
 		{`"master/model.layers.0.w":[5,7]`, `"master/model.layers.0.w":[5,-7]`, "negative"},
-		{`"master/model.layers.0.w":[5,7]`, `"master/model.layers.0.w":[4611686018427387904,4]`, "too many"},
 	} {
 		changed := strings.Replace(string(body), c.old, c.new, 1)
 		if changed == string(body) {
@@ -137,8 +60,6 @@ func TestIndexRefuses(t *testing.T) {
 		want   string
 	}{
 		{safetensors.Tensor{Name: "w", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "not the name of a piece"},
-		{safetensors.Tensor{Name: "w@-1", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "not the name of a piece"},
-		{safetensors.Tensor{Name: "@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "not the name of a piece"},
 		{safetensors.Tensor{Name: "v@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, `"v" is not in the manifest`},
 		{safetensors.Tensor{Name: "w@0", DType: safetensors.F16, Shape: []int{1}, Data: make([]byte, 2)}, "expected 1-D F32 or BF16"},
 		{safetensors.Tensor{Name: "w@0", DType: safetensors.F32, Shape: []int{1, 1}, Data: make([]byte, 4)}, "expected 1-D F32"},
@@ -186,29 +107,4 @@ func FuzzManifest(f *testing.F) {
 
 func sameFile(a, b file) bool {
 	return a.Name == b.Name && a.Size == b.Size && slices.Equal(a.CRC32C, b.CRC32C)
-}
-
-// FuzzNames: names of pieces and folders are parsed without a panic, and what is accepted is what
-// would be written.
-func FuzzNames(f *testing.F) {
-	for _, seed := range []string{
-		"master/model.layers.0.w@0", "at@7@12", "@0", "w@-1", "w@", "w@007", "w@9223372036854775808", "",
-		"step-00000300", "step-00000300.replaced", "step-300", "step-+0000001", "step-100000000", ".step-00000300.tmp", ".step-00000300.replaced.tmp", "step-00000300.bad-2", "step-00000300.replaced.bad",
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		if tensor, offset, err := parseKey(name); err == nil {
-			again, at, err := parseKey(Piece{Name: tensor, Offset: offset}.key())
-			if err != nil || again != tensor || at != offset || offset < 0 || tensor == "" {
-				t.Errorf("%q is piece %q at %d, which is written so that it is read as %q at %d (%v)", name, tensor, offset, again, at, err)
-			}
-		}
-		if step, ok := parseStep(name); ok && name != stepName(step) && name != stepName(step)+replacedSuffix {
-			t.Errorf("%q is taken for step %d", name, step)
-		}
-		if d, ok := parseName(name); ok && (d.suffix == tempSuffix || d.suffix == prunedSuffix) && name != hiddenName(d.step, d.suffix) {
-			t.Errorf("%q is taken for what a writer of step %d has left", name, d.step)
-		}
-	})
 }

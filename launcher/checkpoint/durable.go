@@ -3,12 +3,13 @@ package checkpoint
 // Durable files and folders: the results of these functions survive a power failure.
 
 import (
+	"bufio"
+	"cmp"
 	"errors"
 	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
-	"unsafe"
 )
 
 // castagnoli is the CRC32C table: a value, not state.
@@ -17,16 +18,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // chunkBytes is the number of bytes of a file per checksum.
 const chunkBytes = 4 << 20
 
-// Small writes are collected into blocks of blockBytes. Large ones go to the disk directly, up to
-// mostAtOnce bytes per call. A blocked call occupies a processor of the Go scheduler until the
-// scheduler notices, so few long calls cost the training less than many short ones.
-const (
-	blockBytes = 1 << 20
-	mostAtOnce = 32 << 20
-)
-
-// directAlignment is the alignment of memory, position and length that direct writes need.
-const directAlignment = 4096
+// blockBytes is the size of the blocks that small writes are collected into, and that small reads
+// are served from.
+const blockBytes = 1 << 20
 
 // file is the manifest's entry of another file.
 type file struct {
@@ -39,75 +33,26 @@ type file struct {
 // chunksOf returns the number of chunks of a file of this size.
 func chunksOf(size int64) int64 { return (size + chunkBytes - 1) / chunkBytes }
 
-// chunker passes bytes on to a file in whole blocks, and computes the checksums of its chunks.
-type chunker struct {
+// summedFile writes to a file and computes the checksums of its chunks.
+type summedFile struct {
 	to io.Writer
 	file
-	block []byte                   // a partial block; its memory is aligned for direct writes
-	seen  func(at int64, p []byte) // if not nil, is called with what the file has taken
-}
-
-func newChunker(to io.Writer, name string) *chunker {
-	memory := make([]byte, blockBytes+directAlignment)
-	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(memory))) % directAlignment
-	return &chunker{to: to, file: file{Name: name, CRC32C: []uint32{}}, block: memory[skip : skip : skip+blockBytes]}
 }
 
 // Write implements [io.Writer].
-func (c *chunker) Write(p []byte) (n int, err error) {
-	for n < len(p) {
-		rest := p[n:]
-		if len(rest) >= blockBytes && aligned(rest) && len(c.block)%directAlignment == 0 {
-			part := rest[:min(mostAtOnce, len(rest)&^(directAlignment-1))]
-			if err := errors.Join(c.flush(), c.pass(part)); err != nil {
-				return n, err
-			}
-			n += len(part)
-			continue
+func (s *summedFile) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		part := p[n:min(int64(len(p)), int64(n)+chunkBytes-s.Size%chunkBytes)]
+		if s.Size%chunkBytes == 0 {
+			s.CRC32C = append(s.CRC32C, 0)
 		}
-		part := rest[:min(len(rest), blockBytes-len(c.block))]
-		c.block = append(c.block, part...)
-		n += len(part)
-		if len(c.block) == blockBytes {
-			if err := c.flush(); err != nil {
-				return n, err
-			}
-		}
-	}
-	return n, nil
-}
-
-// aligned reports whether p begins at an address suitable for direct writes.
-func aligned(p []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%directAlignment == 0 }
-
-// flush writes the partial block.
-func (c *chunker) flush() error {
-	if len(c.block) == 0 {
-		return nil
-	}
-	err := c.pass(c.block)
-	c.block = c.block[:0]
-	return err
-}
-
-// pass adds p to the checksums and writes it.
-func (c *chunker) pass(p []byte) error {
-	at := c.Size
-	for rest := p; len(rest) > 0; {
-		if c.Size%chunkBytes == 0 {
-			c.CRC32C = append(c.CRC32C, 0)
-		}
-		part := rest[:min(int64(len(rest)), chunkBytes-c.Size%chunkBytes)]
-		last := &c.CRC32C[len(c.CRC32C)-1]
+		last := &s.CRC32C[len(s.CRC32C)-1]
 		*last = crc32.Update(*last, castagnoli, part)
-		c.Size += int64(len(part))
-		rest = rest[len(part):]
+		s.Size += int64(len(part))
+		_, err = s.to.Write(part)
+		n += len(part)
 	}
-	_, err := c.to.Write(p)
-	if c.seen != nil {
-		c.seen(at, p)
-	}
-	return err
+	return n, err
 }
 
 // create creates a file with the content that write writes, and syncs it. The file must not exist;
@@ -124,25 +69,22 @@ func create(fs Files, path string, write func(Output) error) error {
 }
 
 // writeFile creates the file name in folder dir with the content that write writes, durably.
-func writeFile(fs Files, dir, name string, write func(*chunker) error) (file, error) {
-	var written file
+func writeFile(fs Files, dir, name string, write func(io.Writer) error) (file, error) {
+	s := &summedFile{file: file{Name: name, CRC32C: []uint32{}}}
 	err := create(fs, filepath.Join(dir, name), func(out Output) error {
-		c := newChunker(out, name)
-		if err := write(c); err != nil {
+		s.to = out
+		blocks := bufio.NewWriterSize(s, blockBytes)
+		if err := cmp.Or(write(blocks), blocks.Flush()); err != nil {
 			return err
 		}
-		if err := c.flush(); err != nil {
-			return err
-		}
-		written = c.file
 		return out.Sync()
 	})
-	return written, err
+	return s.file, err
 }
 
 // writeSmall is writeFile for bytes in memory.
 func writeSmall(fs Files, dir, name string, data []byte) (file, error) {
-	return writeFile(fs, dir, name, func(out *chunker) error {
+	return writeFile(fs, dir, name, func(out io.Writer) error {
 		_, err := out.Write(data)
 		return err
 	})

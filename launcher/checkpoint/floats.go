@@ -7,8 +7,7 @@ package checkpoint
 
 import "unsafe"
 
-// bytesOf returns the memory of x as little-endian bytes, with its capacity.
+// bytesOf returns the memory of x as little-endian bytes.
 func bytesOf(x []float32) []byte {
-	const size = 4
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), cap(x)*size)[:len(x)*size]
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*floatSize)
 }

@@ -1,14 +1,12 @@
 package checkpoint
 
 import (
-	"errors"
 	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
@@ -58,27 +56,8 @@ func share(whole []Piece, rank, ranks int) []Piece {
 	return parts
 }
 
-// writeShards starts a checkpoint and lets all ranks write at once.
-func writeShards(t *testing.T, dir string, step int64, ranks int) *Writer {
-	t.Helper()
-	w, err := NewWriter(Disk{}, dir, step, ranks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	errs := make([]error, ranks)
-	var group sync.WaitGroup
-	for rank := range ranks {
-		group.Go(func() { errs[rank] = w.WriteShard(rank, share(testState(step), rank, ranks), nil) })
-	}
-	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-// saveOn is save on another disk, with one rank after the other.
-func saveOn(t *testing.T, fs Files, dir string, step int64, ranks int) {
+// writeShards starts a checkpoint and lets all ranks write.
+func writeShards(t *testing.T, fs Files, dir string, step int64, ranks int) *Writer {
 	t.Helper()
 	w, err := NewWriter(fs, dir, step, ranks)
 	if err != nil {
@@ -89,18 +68,22 @@ func saveOn(t *testing.T, fs Files, dir string, step int64, ranks int) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Commit(stateAt(step), testConfig); err != nil {
-		t.Fatal(err)
-	}
+	return w
 }
 
-// save writes a complete checkpoint of testState and returns its folder.
-func save(t *testing.T, dir string, step int64, ranks int) string {
+// saveOn writes a complete checkpoint of testState and returns its folder.
+func saveOn(t *testing.T, fs Files, dir string, step int64, ranks int) string {
 	t.Helper()
-	if err := writeShards(t, dir, step, ranks).Commit(stateAt(step), testConfig); err != nil {
+	if err := writeShards(t, fs, dir, step, ranks).Commit(stateAt(step), testConfig); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, stepName(step))
+}
+
+// save is saveOn for a real disk.
+func save(t *testing.T, dir string, step int64, ranks int) string {
+	t.Helper()
+	return saveOn(t, Disk{}, dir, step, ranks)
 }
 
 // commitShards writes a checkpoint of these pieces by rank and opens it.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"spmoe/launcher/system"
@@ -49,31 +48,6 @@ func List(dir string) ([]Entry, error) {
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Name, b.Name)) })
 	return all, nil
-}
-
-// Several describes the complete checkpoints of a folder if they belong to several runs, as
-// "run 61a2: step-00000300; run 9c07: step-00000400". Otherwise it returns "". Those without an id
-// belong to any run.
-func Several(dir string) string {
-	entries, err := List(dir)
-	if err != nil {
-		return ""
-	}
-	var runs, texts []string // in the order of their first checkpoints
-	for _, e := range entries {
-		if e.Run == "" || e.State != "complete" {
-			continue
-		}
-		if i := slices.Index(runs, e.Run); i >= 0 {
-			texts[i] += ", " + e.Name
-		} else {
-			runs, texts = append(runs, e.Run), append(texts, fmt.Sprintf("run %s: %s", e.Run, e.Name))
-		}
-	}
-	if len(runs) < 2 {
-		return ""
-	}
-	return strings.Join(texts, "; ")
 }
 
 // inspect returns the entry of a folder.

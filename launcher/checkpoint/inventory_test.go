@@ -18,7 +18,7 @@ func TestList(t *testing.T) {
 	if err := os.Rename(save(t, dir, 50, 1), filepath.Join(dir, "step-00000050.bad-2")); err != nil {
 		t.Fatal(err)
 	}
-	writeShards(t, dir, 60, 1)
+	writeShards(t, Disk{}, dir, 60, 1)
 	writeFolder(t, filepath.Join(dir, "step-7"), nil)
 	writeFolder(t, dir, map[string][]byte{"step-00000070": nil})
 	entries, err := List(dir)

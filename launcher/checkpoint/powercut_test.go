@@ -91,32 +91,3 @@ func TestPowerCut(t *testing.T) {
 	}
 	t.Logf("%d states of the disk after %d operations", len(seen), len(r.ops))
 }
-
-// The model of the disk loses what it should: without the syncs, checkpoints that seem complete are
-// not.
-func TestPowerCutNeedsSyncs(t *testing.T) {
-	for _, kind := range []string{"sync", "syncdir"} {
-		dir := filepath.Join(t.TempDir(), "run")
-		save(t, dir, 100, 1)
-		r, start := record(t, dir)
-		saveOn(t, r, dir, 200, 1)
-		var without []operation
-		for _, o := range r.ops {
-			if o.kind != kind {
-				without = append(without, o)
-			}
-		}
-		path := filepath.Join(t.TempDir(), "run")
-		start.after(without, len(without), cut{names: 0, data: "lose"}).write(t, 0, path)
-		got, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.Step() != 100 {
-			t.Errorf("without %s step %d survives", kind, got.Step())
-		}
-		if err := got.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

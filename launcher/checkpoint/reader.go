@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/system"
@@ -32,9 +33,9 @@ type Reader struct {
 }
 
 // Open opens a checkpoint, or the newest intact one of a run folder (ErrNone if it has none). It
-// verifies the manifest's hash and version, the presence and size of all files, the CRC32C of each
-// of their chunks, and the checksums that training had of the state. The error names what is
-// damaged (ErrDamaged), or says that the folder is not a checkpoint.
+// verifies the manifest's hash and version, the presence and size of all files, and the CRC32C of
+// each of their chunks. The error names what is damaged (ErrDamaged), or says that the folder is
+// not a checkpoint.
 //
 // In a run folder it renames damaged checkpoints, for diagnosis, and takes the previous one.
 // SetAside returns them. What has passed is given to checks, which may find damage, too.
@@ -99,22 +100,8 @@ func (r *Reader) load(root *os.Root, whole bool) error {
 	if !whole {
 		return invalid
 	}
-	sums := make([]*summing, len(r.files)) // of the configuration, the shards and the tokenizer
-	for rank, shard := range r.shards {
-		if invalid == nil && r.manifest.Shards[rank].Sums != nil {
-			sums[1+rank] = newSumming(shard.Tensors())
-		}
-	}
 	// A checksum tells more than what a damaged header says.
-	if err := cmp.Or(verify(r.files, r.manifest.files(), sums), invalid); err != nil {
-		return err
-	}
-	for rank, f := range r.manifest.Shards {
-		if err := sums[1+rank].match(f.Sums); err != nil {
-			return damage{fmt.Errorf("%s: %w", f.Name, err)}
-		}
-	}
-	return nil
+	return cmp.Or(verify(r.files, r.manifest.files()), invalid)
 }
 
 // open reads the manifest and opens the files.
@@ -156,7 +143,8 @@ func (r *Reader) parse() (err error) {
 	r.shards = make([]*safetensors.File, r.manifest.Ranks)
 	for rank := range r.shards {
 		w := want[1+rank]
-		if r.shards[rank], err = safetensors.NewFile(w.Name, r.files[1+rank], w.Size); err != nil {
+		blocks := &blockReader{file: r.files[1+rank], size: min(blockBytes, max(blockBytes/16, mostBlocks/len(r.shards)))}
+		if r.shards[rank], err = safetensors.NewFile(w.Name, blocks, w.Size); err != nil {
 			return damage{err}
 		}
 	}
@@ -164,6 +152,39 @@ func (r *Reader) parse() (err error) {
 		return damage{err}
 	}
 	return nil
+}
+
+// mostBlocks is about the memory for the blocks of all shards.
+const mostBlocks = 64 << 20
+
+// blockReader reads a file in large blocks, because ranks read many small pieces.
+type blockReader struct {
+	file io.ReaderAt
+	size int
+
+	mu    sync.Mutex
+	at    int64 // position of the block
+	block []byte
+}
+
+// ReadAt implements [io.ReaderAt].
+func (b *blockReader) ReadAt(p []byte, at int64) (n int, err error) {
+	if len(p) >= b.size {
+		return b.file.ReadAt(p, at)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at < b.at || at+int64(len(p)) > b.at+int64(len(b.block)) {
+		if b.block == nil {
+			b.block = make([]byte, b.size)
+		}
+		n, err = b.file.ReadAt(b.block[:b.size], at)
+		b.at, b.block = at, b.block[:n]
+	}
+	if n = copy(p, b.block[at-b.at:]); n == len(p) {
+		return n, nil
+	}
+	return n, cmp.Or(err, io.EOF)
 }
 
 // Path returns the folder of the checkpoint.
@@ -229,4 +250,66 @@ func (r *Reader) Close() (err error) {
 		}
 	}
 	return err
+}
+
+// Aside is a damaged checkpoint that was renamed.
+type Aside struct {
+	Path, Now string // its old and its new path
+	Err       error  // what is wrong with it
+}
+
+// String implements [fmt.Stringer].
+func (a Aside) String() string {
+	return fmt.Sprintf("%v; it was set aside as %s", a.Err, filepath.Base(a.Now))
+}
+
+// openRun opens the newest intact checkpoint of the run folder dir, and sets aside the newer ones,
+// which are damaged. Errors other than damage, such as a version that this program does not know,
+// end the search, because the state may be intact.
+func openRun(dir string, checks []func(*Reader) error) (*Reader, error) {
+	var aside []Aside
+	none := fmt.Errorf("not a spmoe checkpoint, nor a run that has one: %s: %w", dir, ErrNone)
+	for {
+		steps, err := list(dir)
+		if err != nil {
+			return nil, err
+		}
+		if len(steps) == 0 {
+			return nil, none
+		}
+		path := filepath.Join(dir, steps[0].name)
+		r, err := openStep(path, true, checks)
+		if err == nil {
+			r.aside = aside
+			return r, nil
+		}
+		if errors.Is(err, os.ErrNotExist) { // another process has renamed or pruned it
+			continue
+		}
+		if !errors.Is(err, ErrDamaged) {
+			return nil, err
+		}
+		now, renamed := setAside(path)
+		switch {
+		case errors.Is(renamed, os.ErrNotExist):
+		case renamed != nil:
+			return nil, fmt.Errorf("%w; to continue from the previous checkpoint, it must be set aside: %w", err, renamed)
+		default:
+			aside = append(aside, Aside{path, now, err})
+			none = fmt.Errorf("%w; %v", none, aside[len(aside)-1])
+		}
+	}
+}
+
+// setAside renames a damaged checkpoint to the first free name that readers and writers ignore.
+func setAside(path string) (now string, err error) {
+	now = path + badSuffix
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(now); errors.Is(err, os.ErrNotExist) {
+			return now, os.Rename(path, now)
+		} else if err != nil {
+			return "", err
+		}
+		now = fmt.Sprintf("%s%s-%d", path, badSuffix, n)
+	}
 }

@@ -1,36 +1,8 @@
 package checkpoint
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 )
-
-func TestAnyNumberOfRanksLoadsWhatAnyNumberSaved(t *testing.T) {
-	counts := []int{1, 2, 4, 8}
-	dir := t.TempDir()
-	for _, saved := range counts {
-		path := save(t, dir, int64(saved), saved)
-		r, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		for _, ranks := range counts {
-			t.Run(fmt.Sprintf("%d to %d", saved, ranks), func(t *testing.T) {
-				var group sync.WaitGroup
-				for rank := range ranks {
-					group.Go(func() {
-						for _, want := range share(testState(int64(saved)), rank, ranks) {
-							checkReads(t, r, want)
-						}
-					})
-				}
-				group.Wait()
-			})
-		}
-	}
-}
 
 // Every range of one tensor, out of pieces that overlap, repeat, contain each other and come in any
 // order.

@@ -8,18 +8,6 @@ import (
 	"testing"
 )
 
-func TestLatestOfNothing(t *testing.T) {
-	dir := t.TempDir()
-	for _, path := range []string{dir, filepath.Join(dir, "absent")} {
-		if got, err := Latest(path); !errors.Is(err, ErrNone) {
-			t.Errorf("Latest(%q) = %q, %v, want ErrNone", path, got, err)
-		}
-	}
-	writeFolder(t, filepath.Join(dir, "step-00000010"), nil)
-	_, err := Latest(dir)
-	checkError(t, err, "no complete checkpoint", "step-00000010", manifestName)
-}
-
 // By number and not by text; incomplete folders, stray files and other names do not count.
 func TestLatest(t *testing.T) {
 	dir := t.TempDir()
@@ -45,7 +33,7 @@ func TestPrune(t *testing.T) {
 	}
 	// A Prune that was cut off, and a writer at work.
 	writeFolder(t, filepath.Join(dir, hiddenName(9, prunedSuffix)), map[string][]byte{configName: nil})
-	w := writeShards(t, dir, 5, 1)
+	w := writeShards(t, Disk{}, dir, 5, 1)
 
 	checkError(t, Prune(Disk{}, dir, "", -1), "at least 0")
 	for _, c := range []struct {
@@ -92,10 +80,6 @@ func TestOtherRuns(t *testing.T) {
 	}
 	if err := Prune(Disk{}, dir, "aa", 2); err != nil {
 		t.Error(err)
-	}
-	const want = "run bb: step-00000003, step-00000005; run aa: step-00000004, step-00000006"
-	if got := Several(dir); got != want {
-		t.Errorf("the folder has %q, want %q", got, want)
 	}
 	if n := Count(dir); n != 4 {
 		t.Errorf("%d checkpoints are left, want 4", n)

@@ -4,6 +4,7 @@ package checkpoint
 // processors.
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -11,11 +12,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
-
-// readBytes is the number of bytes that are read and summed at a time: they stay in a core's own
-// cache.
-const readBytes = 256 << 10
 
 // position is a chunk in a list of files.
 type position struct {
@@ -23,9 +21,8 @@ type position struct {
 }
 
 // verify compares files with what was written. It returns the error of the first chunk that
-// differs, in the order of the files, and names it. sums[i], if there is one, gets the bytes of
-// file i.
-func verify(files []*os.File, want []file, sums []*summing) error {
+// differs, in the order of the files, and names it.
+func verify(files []*os.File, want []file) error {
 	var all []position
 	for i, f := range want {
 		for c := range f.CRC32C {
@@ -38,16 +35,12 @@ func verify(files []*os.File, want []file, sums []*summing) error {
 	var group sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(all)) {
 		group.Go(func() {
-			buffer := make([]byte, readBytes)
+			buffer := make([]byte, blockBytes)
 			// Chunks are taken in order. When one fails, those before it have been taken, and are
 			// completed.
 			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {
 				p := all[i]
-				var s *summing
-				if p.file < len(sums) {
-					s = sums[p.file]
-				}
-				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer, s); errs[i] != nil {
+				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer); errs[i] != nil {
 					failed.Store(true)
 				}
 			}
@@ -63,7 +56,7 @@ func verify(files []*os.File, want []file, sums []*summing) error {
 }
 
 // verifyChunk reads one chunk, through buffer.
-func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *summing) error {
+func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte) error {
 	begin := int64(chunk) * chunkBytes
 	end := min(begin+chunkBytes, want.Size)
 	var sum uint32
@@ -76,7 +69,6 @@ func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *summing)
 			return fmt.Errorf("%s, bytes %d to %d: %w", want.Name, at, at+int64(len(part))-1, unreadable(err))
 		}
 		sum = crc32.Update(sum, castagnoli, part)
-		s.add(at, part)
 		at += int64(len(part))
 	}
 	if sum == want.CRC32C[chunk] {
@@ -84,4 +76,25 @@ func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *summing)
 	}
 	return damagef("%s is damaged: chunk %d, bytes %d to %d, has CRC32C %08x, it was written with %08x",
 		want.Name, chunk, begin, end-1, sum, want.CRC32C[chunk])
+}
+
+// ErrDamaged marks errors about a checkpoint that differs from what was written: part of it is
+// missing, truncated, changed, or can no longer be read from the disk. Its files do not hold a
+// complete state of a run.
+var ErrDamaged = errors.New("damaged checkpoint")
+
+// damage marks an error as ErrDamaged without changing its text.
+type damage struct{ error }
+
+func (d damage) Is(target error) bool { return target == ErrDamaged }
+func (d damage) Unwrap() error        { return d.error }
+
+func damagef(format string, args ...any) error { return damage{fmt.Errorf(format, args...)} }
+
+// unreadable marks a read error as damage if the disk has lost the data.
+func unreadable(err error) error {
+	if errors.Is(err, syscall.EIO) {
+		return damage{err}
+	}
+	return err
 }

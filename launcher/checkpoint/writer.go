@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,17 +105,12 @@ func (w *Writer) WriteShard(rank int, pieces []Piece, sums Sums) (err error) {
 		}
 	}
 	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}
-	layout, err := safetensors.NewLayout(tensors, origin, directAlignment)
+	layout, err := safetensors.NewLayout(tensors, origin)
 	if err != nil {
 		return err
 	}
-	written := newSumming(layout.Tensors())
-	r.Shard, err = writeFile(w.files, w.temp, shardName(rank, w.ranks), func(out *chunker) error {
-		out.seen = written.add
-		if err := layout.Write(out); err != nil {
-			return err
-		}
-		return cmp.Or(out.flush(), written.match(sums))
+	r.Shard, err = writeFile(w.files, w.temp, shardName(rank, w.ranks), func(out io.Writer) error {
+		return cmp.Or(layout.Write(out), sums.match(pieces))
 	})
 	if err != nil {
 		return err
@@ -124,13 +120,8 @@ func (w *Writer) WriteShard(rank int, pieces []Piece, sums Sums) (err error) {
 	if err != nil {
 		return err
 	}
-	return w.writeReceipt(rank, data)
-}
-
-// writeReceipt does not sync: receipts are deleted when the checkpoint is complete.
-func (w *Writer) writeReceipt(rank int, data []byte) error {
 	return create(w.files, filepath.Join(w.temp, receiptName(rank, w.ranks)), func(out Output) error {
-		_, err := out.Write(data)
+		_, err := out.Write(data) // not synced: receipts are deleted when the checkpoint is complete
 		return err
 	})
 }

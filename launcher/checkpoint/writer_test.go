@@ -2,8 +2,6 @@ package checkpoint
 
 import (
 	"bytes"
-	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -60,32 +58,6 @@ func TestShardIsPlainSafetensors(t *testing.T) {
 	}
 }
 
-func TestSameStateGivesSameBytes(t *testing.T) {
-	a, b := readFolder(t, save(t, t.TempDir(), 7, 4)), readFolder(t, save(t, t.TempDir(), 7, 4))
-	for name, data := range a {
-		if !bytes.Equal(data, b[name]) {
-			t.Errorf("%s differs between two saves of the same state", name)
-		}
-	}
-}
-
-func TestSameStepReplaces(t *testing.T) {
-	dir := t.TempDir()
-	save(t, dir, 3, 4)
-	path := save(t, dir, 3, 1)
-	if got := names(t, dir); !slices.Equal(got, []string{"step-00000003"}) {
-		t.Errorf("the run holds %q", got)
-	}
-	r, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if r.Ranks() != 1 {
-		t.Errorf("the checkpoint is of %d ranks, want the later one of 1", r.Ranks())
-	}
-}
-
 func TestWriterRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -93,10 +65,7 @@ func TestWriterRefuses(t *testing.T) {
 		want  string
 	}{
 		{"no name", Piece{Shape: []int{1}}, "must be UTF-8 and not empty"},
-		{"name not UTF-8", Piece{Name: "\xff"}, "must be UTF-8"},
 		{"negative dimension", Piece{Name: "w", Shape: []int{-1}}, "negative"},
-		{"overflow", Piece{Name: "w", Shape: []int{1 << 40, 1 << 40}}, "too many"},
-		{"negative offset", Piece{Name: "w", Shape: []int{4}, Offset: -1}, "leaves shape [4]"},
 		{"offset beyond", Piece{Name: "w", Shape: []int{4}, Offset: 5}, "leaves shape [4]"},
 		{"too long", Piece{Name: "w", Shape: []int{4}, Offset: 2, Data: make([]float32, 3)}, "3 elements from 2 on leaves shape [4], which has 4"},
 		{"other shape", Piece{Name: "known", Shape: []int{2, 1}}, "shape [2] in one piece and [2 1] in another"},
@@ -114,23 +83,8 @@ func TestWriterRefuses(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range []struct {
-		step  int64
-		ranks int
-	}{{-1, 1}, {0, 0}, {0, maxRanks + 1}} {
-		_, err := NewWriter(Disk{}, t.TempDir(), c.step, c.ranks)
-		checkError(t, err, "expected a step from 0")
-	}
 	_, err := Join(Disk{}, t.TempDir(), 5, 2)
 	checkError(t, err, "no rank has started it")
-}
-
-func TestWriteShardTwice(t *testing.T) {
-	w := writeShards(t, t.TempDir(), 1, 2)
-	if err := w.WriteShard(0, nil, nil); !errors.Is(err, os.ErrExist) {
-		t.Errorf("the second shard of a rank: %v", err)
-	}
-	checkError(t, w.WriteShard(2, nil, nil), "rank 2 of 2")
 }
 
 func TestCommitRefuses(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/observe"
 )
 
 // A run's configuration: the flavor's defaults, overridden by the config file, overridden by flags.
@@ -381,25 +380,6 @@ func ReadConfig(path string) ([]byte, error) {
 		return nil, fmt.Errorf("--config: %s is JSON, as a model's config.json, not TOML: give the folder of a Hugging Face model to --init-from", path)
 	}
 	return text, nil
-}
-
-// ParseWindow parses --trace: steps=5..7, steps=5, or empty.
-func ParseWindow(text string) (w observe.Window, err error) {
-	if text == "" {
-		return w, nil
-	}
-	steps, ok := strings.CutPrefix(text, "steps=")
-	first, last, both := strings.Cut(steps, "..")
-	if !both {
-		last = first
-	}
-	var errs [2]error
-	w.First, errs[0] = strconv.Atoi(first)
-	w.Last, errs[1] = strconv.Atoi(last)
-	if !ok || errors.Join(errs[:]...) != nil || w.First < 1 || w.Last < w.First {
-		return observe.Window{}, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
-	}
-	return w, nil
 }
 
 // AppendData adds the arguments to --data if it was given, so that --data takes several paths.

@@ -67,8 +67,10 @@ var flagAdvice = map[string]string{
 	"wandb":    "OUT/metrics.jsonl holds every step, and OUT/tensorboard the events for TensorBoard",
 	"training": "the sections are [model], [model.yarn], [optimizer], [guard], [mx], [nvfp4], [mxfp4] and [fp8]; all other settings stand before them",
 
-	"averaged":      "runs keep no average of their weights any more: leave it out to use the last ones",
-	"fast":          "texts are generated with the bits of training, which is the only way now: leave it out",
+	"averaged":         "runs keep no average of their weights any more: leave it out to use the last ones",
+	"fast":             "texts are generated with the bits of training, which is the only way now: leave it out",
+	"get-stack-traces": "kill -QUIT PID makes the process of a rank print the stacks of its goroutines",
+
 	"http":          "OUT/report.html is written every 30 s while the run goes on and loads itself again, and TensorBoard reads OUT/tensorboard",
 	"interleave":    "the precisions take turns round by round",
 	"passes":        "give --micro-batch, and compare the checksums of several calls",
@@ -76,6 +78,7 @@ var flagAdvice = map[string]string{
 	"ratios":        onImbalance,
 	"record-ratios": onImbalance,
 	"tasks":         onTasks,
+	"trace":         "--profile shows where the time of a step goes, and the phases in OUT/metrics.jsonl how that changes",
 	"until-decided": "give --seeds, a number that is fixed before the first run",
 }
 

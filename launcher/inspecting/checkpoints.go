@@ -35,9 +35,6 @@ func listCheckpoints(out io.Writer, run string) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", filepath.Join(run, e.Name), e.Time.Format(time.DateTime), system.Bytes(e.Bytes), ranks, e.State)
 	}
-	if several := checkpoint.Several(run); several != "" {
-		fmt.Fprintf(table, "%s has checkpoints of several runs (%s)\n", run, several)
-	}
 	return table.Flush()
 }
 

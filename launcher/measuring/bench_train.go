@@ -177,7 +177,6 @@ func (f *benchFlags) writeJSON(lines io.Writer, cfg config.Config, t Samples, fi
 	write("mfu", bench.Median(t.Mfus))
 	write("memory_bytes", float64(t.last.Memory))
 	write("activation_bytes", float64(slices.Max(t.last.Activations)))
-	write("objects_per_step", t.last.Objects)
 	if t.precision != first {
 		write("over_"+first, bench.Median(t.over))
 	}

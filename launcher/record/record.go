@@ -111,7 +111,7 @@ type Done struct {
 	HeldOut Number `json:"held_out_loss"`
 	Skipped int    `json:"skipped"` // steps that changed no weight
 
-	Gzip Number `json:"gzip_bits_per_byte,omitempty"` // of validation text; 0: unknown
+	Gzip Number `json:"gzip_bits_per_byte,omitempty"` // of validation text; of earlier versions
 
 	// Passes are the validation losses of the parts of the text that HeldOut is the loss of. Runs
 	// of one configuration on the same number of ranks have the same parts.

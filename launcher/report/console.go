@@ -146,9 +146,6 @@ func (c Console) Done(d events.Done) {
 	}
 	c.progress("training", d.Train, mean)
 	c.progress("validation", d.HeldOut, "")
-	if _, last := d.HeldOut.BitsPerByte(); d.Gzip != 0 {
-		c.printf("  scale: 8 bits/byte for any bytes, %.4f for gzip -9 of the validation text, %.4f for this run\n", d.Gzip, last)
-	}
 	if d.Sample != "" {
 		c.printf("sample, after %q:\n%s\n", d.Prompt, indent(Printable(d.Sample)))
 	}

@@ -81,7 +81,7 @@ func (j JSON) Alarm(a events.Alarm) { j.print("alarm", fields{"step": a.Step, "t
 
 // Stopping prints when a run that was asked to stop will do so.
 func (j JSON) Stopping(s events.Stopping) {
-	j.print("stopping", fields{"step": s.Step, "about_s": s.About.Seconds(), "text": s.String()})
+	j.print("stopping", fields{"step": s.Step, "text": s.String()})
 }
 
 // Done prints the run's summary.
@@ -91,9 +91,6 @@ func (j JSON) Done(d events.Done) {
 		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last
 		f["first_held_out_loss"], f["last_held_out_loss"] = d.HeldOut.First, d.HeldOut.Last
 		f["first_held_out_bits_per_byte"], f["last_held_out_bits_per_byte"] = d.HeldOut.BitsPerByte()
-		if d.Gzip != 0 {
-			f["gzip_bits_per_byte"] = d.Gzip
-		}
 		f["sample"] = d.Sample
 	}
 	j.print("done", f)

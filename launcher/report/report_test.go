@@ -45,7 +45,7 @@ var (
 	}
 	done = events.Done{
 		Step: 360, Steps: 360, Ranks: 8, Mean: 10, Train: events.LossChange{First: 8 * math.Ln2, Last: 2 * math.Ln2}, HeldOut: events.LossChange{First: math.Ln2, Last: math.NaN()},
-		Prompt: "func ", Sample: "main() {\n\treturn\x1b[2J}", Elapsed: 111 * time.Second, Out: "runs/debug-1", Gzip: 2.5,
+		Prompt: "func ", Sample: "main() {\n\treturn\x1b[2J}", Elapsed: 111 * time.Second, Out: "runs/debug-1",
 	}
 )
 
@@ -157,9 +157,8 @@ var cases = map[string]struct {
 		"\ndone: 360 steps in 1m51s\n" +
 			"  training: loss 5.5452 -> 1.3863 nats, 8.0000 -> 2.0000 bits/byte (mean of the last 10 steps)\n" +
 			"  validation: loss 0.6931 -> NaN nats, 1.0000 -> NaN bits/byte\n" +
-			"  scale: 8 bits/byte for any bytes, 2.5000 for gzip -9 of the validation text, NaN for this run\n" +
 			"sample, after \"func \":\n  | main() {\n  | \treturn\u00b7[2J}\n",
-		`{"elapsed_s":111,"event":"done","first_held_out_bits_per_byte":1,"first_held_out_loss":0.6931471805599453,"first_loss":5.545177444479562,"gzip_bits_per_byte":2.5,"interrupted":false,` +
+		`{"elapsed_s":111,"event":"done","first_held_out_bits_per_byte":1,"first_held_out_loss":0.6931471805599453,"first_loss":5.545177444479562,"interrupted":false,` +
 			`"last_held_out_bits_per_byte":null,"last_held_out_loss":null,"last_loss":1.3862943611198906,"np":8,"out":"runs/debug-1","sample":"main() {\n\treturn\u001b[2J}","step":360,"steps":360}`,
 	},
 	"done without sample": {

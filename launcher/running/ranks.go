@@ -29,7 +29,6 @@ type RankFlags struct {
 	Kind    string
 	Tag     bool
 	bind    string
-	stacks  bool
 	heap    int64 // MiB
 	Wait    time.Duration
 	Silence time.Duration
@@ -51,7 +50,6 @@ func (f *RankFlags) Define(fs *flag.FlagSet) {
 	fs.StringVar(&f.Kind, "ranks", "goroutine", "(ranks) `KIND` run each rank as a goroutine or as a process")
 	fs.BoolVar(&f.Tag, "tag-output", false, "(ranks) prefix each line of a rank process with its rank")
 	fs.StringVar(&f.bind, "bind-to", "none", "(ranks) `WHAT` bind rank processes to a core each, or to none")
-	fs.BoolVar(&f.stacks, "get-stack-traces", false, "(ranks) print the goroutine stacks of all ranks when a rank process fails")
 	fs.Int64Var(&f.heap, "heap-mib", 0, "(ranks) `MIB` shared memory per rank process; 0: as the job is expected to need")
 	fs.DurationVar(&f.Wait, "timeout", 10*time.Minute, "(ranks) `TIME` treat a rank as hung when another waits for it longer than TIME; 0: never")
 	fs.DurationVar(&f.Silence, "silence", spmd.DefaultSilence, "(ranks) `TIME` treat a rank process as hung after TIME without a sign of life")
@@ -83,15 +81,15 @@ func (f *RankFlags) Check(env cli.Env) error {
 		return err
 	}
 	switch {
-	case f.Kind == "goroutine" && (f.bind != "none" || f.Tag || f.stacks || f.heap != 0 && env.Cluster == nil || f.spares != 0):
-		return errors.New("--bind-to, --tag-output, --get-stack-traces, --heap-mib and --spares need rank processes: add --ranks process")
+	case f.Kind == "goroutine" && (f.bind != "none" || f.Tag || f.heap != 0 && env.Cluster == nil || f.spares != 0):
+		return errors.New("--bind-to, --tag-output, --heap-mib and --spares need rank processes: add --ranks process")
 	case f.spares < 0 || f.spares > collective.MaxRanks || f.restarts < 0:
 		return fmt.Errorf("--spares is %d and --restarts %d: give 0 or more, at most %d spares", f.spares, f.restarts, collective.MaxRanks)
-	case f.spares > 0 && (f.restarts == 0 || f.stacks):
-		return errors.New("--spares has no effect with --restarts 0 or --get-stack-traces, which end the job at the first failure: leave one out")
+	case f.spares > 0 && f.restarts == 0:
+		return errors.New("--spares has no effect with --restarts 0, which ends the job at the first failure: leave one out")
 	case f.heap < 0 || f.Wait < 0 || f.lost < 0 || f.Silence <= 0:
 		return errors.New("--heap-mib, --timeout and --host-timeout must not be negative, --silence must be positive")
-	case f.Kind == "goroutine" && env.Cluster == nil && (f.Silence != spmd.DefaultSilence || f.restarts != defaultRestarts && f.restarts != 0):
+	case f.Kind == "goroutine" && (f.Silence != spmd.DefaultSilence || env.Cluster == nil && f.restarts != defaultRestarts && f.restarts != 0):
 		return errors.New("--silence and --restarts are about rank processes, which can be replaced: add --ranks process, or leave them out")
 	case f.heap > mostHeap:
 		return fmt.Errorf("--heap-mib is %d: give at most %d", f.heap, mostHeap)
@@ -116,7 +114,7 @@ func (f *RankFlags) Host(env cli.Env) estimate.Host {
 	case f.Kind == "goroutine":
 		return estimate.Host{Ranks: f.Count, Processes: 1}
 	}
-	return estimate.Host{Ranks: f.Count, Processes: f.Count + f.spares + 1, Vaults: f.restarts > 0 && !f.stacks}
+	return estimate.Host{Ranks: f.Count, Processes: f.Count + f.spares + 1, Vaults: f.restarts > 0}
 }
 
 // Resources are what a job needs from rank processes.
@@ -182,7 +180,7 @@ func (f *RankFlags) Launch(ctx context.Context, env cli.Env, needs Resources, mo
 	debug.FreeOSMemory() // the ranks need it
 	events := record.EventLog{Folder: needs.folder, Held: needs.held}
 	err := (&spmd.Processes{
-		Ranks: f.Count, Args: append(more, env.CommandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.Tag, Bind: f.bind == "core", Stacks: f.stacks,
+		Ranks: f.Count, Args: append(more, env.CommandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.Tag, Bind: f.bind == "core",
 		Expected: []int{cli.ExitInterrupted}, Out: env.Out, Err: env.ErrOut,
 		Spares: f.spares, Restarts: f.restarts, Silence: f.Silence, Fault: env.Fault,
 		Events: func(e spmd.Event) {

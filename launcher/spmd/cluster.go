@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
 
 	"spmoe/collective"
 	"spmoe/collective/mpi"
@@ -23,10 +22,8 @@ type Cluster struct {
 	process *mpi.Process
 	by      string
 	limits  collective.Limits
-	chosen  bool                             // rank 0 has told the others what it has chosen
-	agreed  bool                             // the processes have agreed that all of them can run
-	world   atomic.Pointer[collective.World] // while the ranks run
-	stopped atomic.Int64                     // 1 + the rank that this process has found stopped
+	chosen  bool // rank 0 has told the others what it has chosen
+	agreed  bool // the processes have agreed that all of them can run
 }
 
 // The ballots of processes before they run, or when they end without running.
@@ -123,27 +120,7 @@ func (c *Cluster) Run(body func(c *collective.Comm) error) error {
 	}
 	w.SetLimits(c.limits)
 	w.ContainPanics()
-	c.world.Store(w)
-	defer c.world.Store(nil)
 	return w.Run(body)
-}
-
-// next returns the rank on this host whose process this one watches: the next, and the first after
-// the last.
-func (c *Cluster) next() int {
-	part := c.process.Placement.Part(c.process.Host)
-	return part.First + (c.process.Rank-part.First+1)%part.Ranks
-}
-
-// accuse reports that the next rank has failed, and ends the ranks if they run.
-func (c *Cluster) accuse(why string, failed func(err error, runs bool)) {
-	err := errors.New(why)
-	w := c.world.Load()
-	c.stopped.Store(int64(c.next()) + 1)
-	failed(&collective.RankError{Rank: c.next(), Err: err}, w != nil)
-	if w != nil {
-		w.Abort(c.next(), err)
-	}
 }
 
 // choiceBytes is the size of what Choose sends: the longest path of Linux.
@@ -179,7 +156,7 @@ func (c *Cluster) agree(ballot byte) bool {
 // the same error, one prints it. If another rank has failed, one rank per host does.
 func (c *Cluster) Tells(err error) bool {
 	if failed := (*collective.RankError)(nil); errors.As(err, &failed) {
-		return failed.Rank == c.Number() || c.LeadsHost() || int64(failed.Rank) == c.stopped.Load()-1
+		return failed.Rank == c.Number() || c.LeadsHost()
 	}
 	told := c.agreed
 	if !c.agreed {

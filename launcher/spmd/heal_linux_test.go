@@ -55,22 +55,6 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A storm from outside does not use up the tries that a step has.
-func TestStormAndStep(t *testing.T) {
-	f := failures{at: -1}
-	for range 20 {
-		f.add(byOthers, 4)
-	}
-	f.add(byItself, 4)
-	if code, why := f.judge(byItself, 1, 1); code != 0 {
-		t.Errorf("%d, %s", code, why)
-	}
-	f.add(byItself, 4)
-	if code, _ := f.judge(byItself, 1, 1); code != DoNotRestart {
-		t.Errorf("code %d, want %d", code, DoNotRestart)
-	}
-}
-
 // A replacement that dies before it could begin counts again, a rank that dies with others does
 // not.
 func TestDeathsInRecovery(t *testing.T) {

@@ -11,14 +11,12 @@ import (
 
 // fencing are the times of the fence around hung processes.
 type fencing struct {
-	stuck  time.Duration // in the kernel, after which a rank is named in the log
 	asleep time.Duration // outside a collective, or in the kernel, after which it counts as hung
-	killed time.Duration // since it was killed, after which the log names a process that is still there
 	bound  time.Duration // since it was killed, after which the job ends
 }
 
 // usualFencing allows for slow disks: they may hold a process for some time.
-var usualFencing = fencing{stuck: time.Second, asleep: sleepTime, killed: time.Second, bound: time.Minute}
+var usualFencing = fencing{asleep: sleepTime, bound: time.Minute}
 
 // checkLiveness checks for failures that no process reports, and continues what was begun.
 func (l *launch) checkLiveness() {
@@ -47,7 +45,6 @@ func (l *launch) checkLiveness() {
 				why = declared.Text // its peers have declared it
 			}
 			if why == "" {
-				l.checkStuck(p)
 				continue
 			}
 			p.hung, p.killedAt = why, time.Now()
@@ -64,40 +61,14 @@ func (l *launch) silence() time.Duration {
 	return l.Silence
 }
 
-// checkStuck names a rank whose process makes no progress inside the kernel. A slow disk is no
-// failure yet.
-func (l *launch) checkStuck(p *process) {
-	long := p.stuckFor()
-	if long < max(l.silence(), l.fencing.stuck) {
-		p.named = p.named && long > 0
-		return
-	}
-	if p.named {
-		return
-	}
-	p.named = true
-	why := fmt.Sprintf("its process %d is stuck in the kernel (state D): a disk does not answer, or its cgroup is frozen; it counts as hung after %v", p.pid(), l.fencing.asleep)
-	l.emit(Event{Kind: Stuck, Rank: p.rank, Process: p.pid(), Reason: why})
-	l.printf("rank %d: %s", p.rank, why)
-}
-
 // checkFence waits for the end of a process that was killed. Its memory must not be used again
-// before. If the kernel does not end it, the log says so, and at last the job ends.
+// before. If the kernel does not end it, the job ends.
 func (l *launch) checkFence(p *process) {
-	since := time.Since(p.killedAt)
-	if since < l.fencing.killed {
+	if time.Since(p.killedAt) < l.fencing.bound {
 		return
 	}
 	state, _, _ := processState(p.pid())
 	why := fmt.Sprintf("%s; it was killed and has not ended (state %c)", p.hung, state)
-	if !p.accused {
-		p.accused = true
-		l.emit(Event{Kind: Accused, Rank: p.rank, Process: p.pid(), Reason: why})
-		l.printf("rank %d is accused, waiting for process %d, state %c: %s; the job ends in %v otherwise", p.rank, p.pid(), state, p.hung, max(0, l.fencing.bound-since).Round(time.Second))
-	}
-	if since < l.fencing.bound {
-		return
-	}
 	p.immortal, l.gaveUp = true, true
 	l.emit(Event{Kind: GaveUp, Rank: p.rank, Process: p.pid(), Reason: why})
 	l.fail(&ExitError{Rank: p.rank, Code: 1}, why+": find out what holds it in the kernel (a disk, a frozen cgroup), then repeat the command")

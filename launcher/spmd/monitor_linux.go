@@ -34,16 +34,6 @@ type processWatch struct {
 	stopped time.Time     // when it was first seen stopped; zero if it runs
 	stuck   time.Time     // when it was first seen stuck in the kernel; zero if it is not
 	ran     time.Duration // processor time used when it was last seen
-	idle    time.Time     // since when it has used none
-	looked  time.Time     // when its cgroup was last looked at
-}
-
-// stuckFor returns how long a process has been stuck in the kernel, where no signal reaches it.
-func (w *processWatch) stuckFor() time.Duration {
-	if w.stuck.IsZero() {
-		return 0
-	}
-	return time.Since(w.stuck)
 }
 
 // hangs describes what is wrong with a rank; empty if nothing is. silence is how long it may be
@@ -67,11 +57,6 @@ func (w *processWatch) hangs(h *heap.Heap, rank, pid int, silence, asleep time.D
 		w.stuck = now
 	} else if long := now.Sub(w.stuck); long >= asleep {
 		return fmt.Sprintf("its process %d has been stuck in the kernel (state D) for %v", pid, long.Round(10*time.Millisecond))
-	}
-	if used != w.ran || w.idle.IsZero() {
-		w.idle = now
-	} else if w.looksFrozen(pid, now, silence) {
-		return fmt.Sprintf("its process %d has been frozen with its cgroup for %v", pid, now.Sub(w.idle).Round(10*time.Millisecond))
 	}
 	w.ran = used
 	if work := h.Progress(rank).Load(); w.since.IsZero() || work != w.work || waits(h, rank) {

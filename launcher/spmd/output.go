@@ -51,10 +51,9 @@ func (l *lines) flush() {
 
 // tail passes on what is written, and stores the end of it.
 type tail struct {
-	to     io.Writer
-	mu     sync.Mutex
-	last   []byte
-	frozen bool
+	to   io.Writer
+	mu   sync.Mutex
+	last []byte
 }
 
 const (
@@ -65,21 +64,12 @@ const (
 // Write implements [io.Writer].
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
-	if !t.frozen {
-		t.last = append(t.last, b...)
-	}
+	t.last = append(t.last, b...)
 	if n := len(t.last); n > 2*tailBytes {
 		t.last = append([]byte{}, t.last[n-tailBytes:]...)
 	}
 	t.mu.Unlock()
 	return t.to.Write(b)
-}
-
-// freeze stores what has been written so far.
-func (t *tail) freeze() {
-	t.mu.Lock()
-	t.frozen = true
-	t.mu.Unlock()
 }
 
 func (t *tail) lines() []string {

@@ -10,15 +10,13 @@ import (
 
 // Processes is a job whose ranks are processes of this program.
 type Processes struct {
-	Ranks int
-	Args  []string // the command line of every rank
-	Heap  int64    // bytes of shared memory per rank
-	Vault int64    // bytes that survive a rank's process; 0: failures are not healed
-	Tag   bool     // prefix every line of output with its rank
-	Bind  bool     // bind ranks to processors
-	// when a rank fails, the others print the stacks of their goroutines, and the job ends
-	Stacks   bool
-	Expected []int // exit codes of ranks that end early without failure
+	Ranks    int
+	Args     []string // the command line of every rank
+	Heap     int64    // bytes of shared memory per rank
+	Vault    int64    // bytes that survive a rank's process; 0: failures are not healed
+	Tag      bool     // prefix every line of output with its rank
+	Bind     bool     // bind ranks to processors
+	Expected []int    // exit codes of ranks that end early without failure
 	Out, Err io.Writer
 
 	Spares int // standby processes that replace failed ranks
@@ -35,7 +33,7 @@ type Processes struct {
 }
 
 // heals reports whether failed ranks are replaced.
-func (p *Processes) heals() bool { return p.Vault > 0 && p.Restarts > 0 && !p.Stacks }
+func (p *Processes) heals() bool { return p.Vault > 0 && p.Restarts > 0 }
 
 // DefaultSilence is the default time that a rank may be stopped.
 const DefaultSilence = 250 * time.Millisecond
@@ -58,8 +56,6 @@ type Kind string
 // The kinds of events, in the order in which they occur at a failure.
 const (
 	Started    Kind = "started"     // a process of a rank, or a spare, at the start of the job
-	Stuck      Kind = "stuck"       // a rank makes no progress inside the kernel; it has not failed yet
-	Accused    Kind = "accused"     // a hung process was killed and does not end
 	Detected   Kind = "detected"    // a rank has failed
 	Fenced     Kind = "fenced"      // its hung process was killed and has ended
 	Replaced   Kind = "replaced"    // another process replaces it

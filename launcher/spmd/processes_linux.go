@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"spmoe/collective"
 	"spmoe/collective/heap"
 	"spmoe/internal/fault"
@@ -47,7 +49,6 @@ func (p *Processes) Run(ctx context.Context) error {
 		Processes: p, heap: h, file: file, ranks: make([]*process, p.Ranks), ends: make(chan *process, p.Ranks+p.Spares), starts: make(chan func()),
 		memory: newMemoryKills(), fencing: usualFencing,
 	}
-	defer l.reserve.release()
 	defer close(l.starts)
 	go l.starter()
 	defer l.reap()
@@ -69,10 +70,8 @@ type launch struct {
 	ends   chan *process
 	starts chan func()
 	out    sync.Mutex // protects both outputs if ranks share them
-	asked  bool       // with Stacks: the ranks were asked for their stacks
 
 	memory  *memoryKills
-	reserve reserve // only the starter uses it while the job runs
 	fencing fencing
 	recovery
 }
@@ -91,8 +90,6 @@ type process struct {
 
 	hung      string // the reason why it was killed
 	killedAt  time.Time
-	named     bool      // the log says that it is stuck
-	accused   bool      // the log says that it does not end
 	immortal  bool      // the job does not wait for its end
 	memory    bool      // the kernel has killed it for memory
 	replaceAt time.Time // it has ended, and another process replaces it then; zero: none does
@@ -148,13 +145,11 @@ func (l *launch) startSpare() error {
 func (l *launch) start(rank int, generation uint32) (p *process, err error) {
 	done := make(chan struct{})
 	l.starts <- func() {
-		l.reserve.release()
 		p, err = l.spawn(rank, generation)
-		l.reserve.fill()
 		close(done)
 	}
 	<-done
-	return p, explainDescriptors(err)
+	return p, err
 }
 
 func (l *launch) spawn(rank int, generation uint32) (*process, error) {
@@ -278,4 +273,53 @@ func (l *launch) reap() {
 			return
 		}
 	}
+}
+
+// bindThread binds this thread, and what it starts until restore is called, to rank r's share of
+// the available processors.
+func bindThread(r, ranks int) (restore func(), cores []int, err error) {
+	all, mine, cores, err := shareOf(r, ranks)
+	if err == nil {
+		err = unix.SchedSetaffinity(0, &mine)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("binding to processors %v: %w", cores, err)
+	}
+	return func() { unix.SchedSetaffinity(0, &all) }, cores, nil
+}
+
+// bindProcess binds the threads of a process to rank r's share of the processors.
+func bindProcess(pid, r, ranks int) (cores []int, err error) {
+	_, mine, cores, err := shareOf(r, ranks)
+	if err != nil {
+		return nil, err
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, t := range threads {
+		var thread int
+		if _, err := fmt.Sscan(t.Name(), &thread); err == nil {
+			unix.SchedSetaffinity(thread, &mine) // it may have ended
+		}
+	}
+	return cores, err
+}
+
+// shareOf returns rank r's share of all processors that this thread may use.
+func shareOf(r, ranks int) (all, mine unix.CPUSet, cores []int, err error) {
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return all, mine, nil, fmt.Errorf("reading the processors that may be used: %w", err)
+	}
+	var usable []int
+	for c := range 64 * len(all) {
+		if all.IsSet(c) {
+			usable = append(usable, c)
+		}
+	}
+	share := max(1, len(usable)/ranks)
+	for i := range share {
+		c := usable[(r*share+i)%len(usable)]
+		mine.Set(c)
+		cores = append(cores, c)
+	}
+	return all, mine, cores, nil
 }

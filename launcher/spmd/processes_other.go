@@ -5,13 +5,9 @@ package spmd
 import (
 	"context"
 	"errors"
-	"time"
 )
 
 // Run starts the ranks, on Linux only.
 func (p *Processes) Run(context.Context) error {
 	return errors.New("ranks can be processes on Linux only: use --ranks goroutine")
 }
-
-// Watch does nothing: MPI needs Linux.
-func (c *Cluster) Watch(time.Duration, func(error, bool)) {}

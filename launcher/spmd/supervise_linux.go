@@ -189,10 +189,6 @@ func (l *launch) fail(e *ExitError, reason string) {
 		return
 	}
 	e.Reason = reason
-	if l.Stacks { // they end by printing them; if they learned of the failure first, they would end without
-		l.askForStacks()
-		return
-	}
 	l.heap.Fail(e.Rank, heap.Launcher, reason)
 	if f, ok := l.heap.Failure(); ok { // it may hang
 		l.ranks[f.Rank].cmd.Process.Kill()
@@ -203,25 +199,13 @@ func (l *launch) fail(e *ExitError, reason string) {
 // killWaiting kills the ranks that wait for something that will not happen, because the job has
 // failed.
 func (l *launch) killWaiting() {
-	if l.failed == nil || l.failed.Reason == "" || l.Stacks {
+	if l.failed == nil || l.failed.Reason == "" {
 		return
 	}
 	for r, p := range l.ranks {
 		if s := l.heap.StateOf(r); s == heap.Parked || s == heap.Finished && l.heals() {
 			p.cmd.Process.Kill()
 		}
-	}
-}
-
-// askForStacks makes all ranks print the stacks of their goroutines, which ends them.
-func (l *launch) askForStacks() {
-	if l.asked {
-		return
-	}
-	l.asked = true
-	for _, p := range l.ranks {
-		p.err.freeze()
-		p.cmd.Process.Signal(syscall.SIGQUIT)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"spmoe/collective"
@@ -70,8 +69,7 @@ func (j *Job) agree(c *collective.Comm) error {
 	if string(sums) == strings.Repeat(string(sum), c.Size()) {
 		return nil
 	}
-	// No rank's text is empty, so all get all.
-	text, err := json.Marshal(rankSettings{mine, cpu.Tiers()})
+	text, err := json.Marshal(mine) // no rank's text is empty, so all get all
 	if err != nil {
 		return err
 	}
@@ -79,22 +77,13 @@ func (j *Job) agree(c *collective.Comm) error {
 	if err != nil {
 		return err
 	}
-	all := make([]rankSettings, len(texts))
+	all := make([][]Setting, len(texts))
 	for r, text := range texts {
 		if err := json.Unmarshal([]byte(text), &all[r]); err != nil {
 			return fmt.Errorf("the settings of %s: %w", c.Placement().Describe(r), err)
 		}
 	}
-	if err := disagreement(all, c.Placement().Describe); err != nil {
-		return err
-	}
-	return errors.New("the settings of ranks differ in bytes that are not UTF-8: give names that are")
-}
-
-// rankSettings is what a rank tells the others if they differ.
-type rankSettings struct {
-	Settings []Setting
-	Tiers    []cpu.Tier // that its CPU has
+	return disagreement(all, c.Placement().Describe)
 }
 
 // settings lists what must be the same on all ranks.
@@ -108,12 +97,12 @@ func (j *Job) settings() (all []Setting, err error) {
 	add := func(key, digest, shown string) {
 		all = append(all, Setting{key, digest, fmt.Sprintf("%s (SHA-256 %.12s)", shown, digest)})
 	}
-	for _, f := range j.namedFiles() {
-		digest, err := fileDigest(f.path)
+	if path := j.cfg.ReplayRoutes; path != "" {
+		digest, err := fileDigest(path)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.key, err)
+			return nil, fmt.Errorf("replay_routes: %w", err)
 		}
-		add("the file of "+f.key, digest, f.path)
+		add("the file of replay_routes", digest, path)
 	}
 	switch {
 	case j.resume != nil:
@@ -135,18 +124,6 @@ func (j *Job) settings() (all []Setting, err error) {
 	return append(all, Setting{tierSetting, cpu.Best().String(), cpu.Best().String()}), nil
 }
 
-// namedFile is a file that a setting names.
-type namedFile struct{ key, path string }
-
-// namedFiles lists the files whose content decides what a run computes. The text, the tokenizer and
-// the first weights have fingerprints of their own, and the configuration has the text of a recipe.
-func (j *Job) namedFiles() (all []namedFile) {
-	if j.cfg.ReplayRoutes != "" {
-		all = append(all, namedFile{"replay_routes", j.cfg.ReplayRoutes})
-	}
-	return all
-}
-
 // fileDigest returns the SHA-256 of a file.
 func fileDigest(path string) (string, error) {
 	f, err := os.Open(path)
@@ -159,62 +136,31 @@ func fileDigest(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// mostDifferences is the number of differences that an error lists.
-const mostDifferences = 6
-
-// disagreement describes how ranks differ: for each setting, rank 0 and the first rank with another
-// value. It is nil if they agree. where names a rank.
-func disagreement(all []rankSettings, where func(rank int) string) error {
-	var differ, advice []string
-	more := 0
-	for i, s := range all[0].Settings {
-		other := slices.IndexFunc(all, func(r rankSettings) bool {
-			return i >= len(r.Settings) || r.Settings[i].Key != s.Key || r.Settings[i].Value != s.Value
-		})
-		if other < 0 {
-			continue
-		}
-		shown := "not there"
-		if of := all[other].Settings; i < len(of) && of[i].Key == s.Key {
-			shown = of[i].Shown
-		}
-		if len(differ) == mostDifferences {
-			more++
-			continue
-		}
-		differ = append(differ, fmt.Sprintf("%s is %s on %s, but %s on %s", s.Key, s.Shown, where(0), shown, where(other)))
-		what := "start all ranks with the same flags and the same --config"
-		switch s.Key {
-		case textSetting:
-			what = "install the same Go on all hosts, or give the same --data"
-			if strings.HasPrefix(s.Shown, givenText) || strings.HasPrefix(shown, givenText) {
-				what = "give all ranks --data and data_field with the same text; it may lie elsewhere on each host"
+// disagreement names the first setting in which ranks differ, with its value on rank 0 and on the
+// first rank with another one. where names a rank.
+func disagreement(all [][]Setting, where func(rank int) string) error {
+	for i, s := range all[0] {
+		for r, other := range all {
+			shown := "not there"
+			if i < len(other) && other[i].Key == s.Key {
+				if shown = other[i].Shown; other[i].Value == s.Value {
+					continue
+				}
 			}
-		case stateSetting:
-			what = "give --out or --init-from a folder with the same content on all hosts"
-		case tierSetting:
-			what = fmt.Sprintf("set %s=%s for all ranks", cpu.EnvVar, commonTier(all))
-		}
-		if !slices.Contains(advice, what) {
-			advice = append(advice, what)
-		}
-	}
-	if len(differ) == 0 {
-		return nil
-	}
-	if more > 0 {
-		differ = append(differ, fmt.Sprintf("and %d more differ", more))
-	}
-	return &DisagreementError{fmt.Sprintf("the ranks do not agree: %s: %s", strings.Join(differ, "; "), strings.Join(advice, "; "))}
-}
-
-// commonTier returns the best tier that the CPUs of all ranks have.
-func commonTier(all []rankSettings) cpu.Tier {
-	best := cpu.Generic
-	for _, t := range all[0].Tiers {
-		if !slices.ContainsFunc(all, func(r rankSettings) bool { return !slices.Contains(r.Tiers, t) }) {
-			best = t
+			what := "start all ranks with the same flags and the same --config"
+			switch s.Key {
+			case textSetting:
+				what = "install the same Go on all hosts, or give the same --data"
+				if strings.HasPrefix(s.Shown, givenText) || strings.HasPrefix(shown, givenText) {
+					what = "give all ranks --data and data_field with the same text; it may lie elsewhere on each host"
+				}
+			case stateSetting:
+				what = "give --out or --init-from a folder with the same content on all hosts"
+			case tierSetting:
+				what = fmt.Sprintf("set %s for all ranks to a tier that all CPUs have (launcher --version lists them)", cpu.EnvVar)
+			}
+			return &DisagreementError{fmt.Sprintf("the ranks do not agree: %s is %s on %s, but %s on %s: %s", s.Key, s.Shown, where(0), shown, where(r), what)}
 		}
 	}
-	return best
+	return errors.New("the settings of ranks differ in bytes that are not UTF-8: give names that are")
 }

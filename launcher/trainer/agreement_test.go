@@ -92,11 +92,11 @@ func TestAgreeOnEveryKey(t *testing.T) {
 }
 
 // What is not in the configuration is compared too: flags, files by their content, and the
-// instruction tier, for which the error names the best one that all have.
+// instruction tier.
 func TestAgreeBeyondConfiguration(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
-	settings := func(tier cpu.Tier, content string, flags ...Setting) rankSettings {
+	settings := func(tier cpu.Tier, content string, flags ...Setting) []Setting {
 		if err := os.WriteFile(file, []byte(content), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -109,21 +109,17 @@ func TestAgreeBeyondConfiguration(t *testing.T) {
 		if last := &all[len(all)-1]; last.Key == tierSetting && last.Value == cpu.Best().String() {
 			last.Value, last.Shown = tier.String(), tier.String()
 		}
-		return rankSettings{all, map[cpu.Tier][]cpu.Tier{
-			cpu.AVX2: {cpu.Generic, cpu.AVX2}, cpu.AVX512: {cpu.Generic, cpu.AVX2, cpu.AVX512}, cpu.NEON: {cpu.Generic, cpu.NEON},
-		}[tier]}
+		return all
 	}
-	trace := func(steps string) Setting { return Setting{"--trace", steps, strconv.Quote(steps)} }
-	one := settings(cpu.AVX512, "a", trace(""))
-	for want, other := range map[string]rankSettings{
-		"": one,
-		`--trace is "" on rank 0, but "steps=1" on rank 2: start all ranks with the same flags and the same --config`:                          settings(cpu.AVX512, "a", trace("steps=1")),
-		"the file of replay_routes is " + file + " (SHA-256 ca978112ca1b) on rank 0, but " + file + " (SHA-256 3e23e8160039) on rank 2: start": settings(cpu.AVX512, "b", trace("")),
-		"the instruction tier is avx512 on rank 0, but avx2 on rank 2: set SPMOE_CPU=avx2 for all ranks":                                       settings(cpu.AVX2, "a", trace("")),
-		"the instruction tier is avx512 on rank 0, but neon on rank 2: set SPMOE_CPU=generic for all ranks":                                    settings(cpu.NEON, "a", trace("")),
+	flag := func(steps string) Setting { return Setting{"--profile", steps, strconv.Quote(steps)} }
+	one := settings(cpu.AVX512, "a", flag(""))
+	for want, other := range map[string][]Setting{
+		`--profile is "" on rank 0, but "steps=1" on rank 2: start all ranks with the same flags and the same --config`:                        settings(cpu.AVX512, "a", flag("steps=1")),
+		"the file of replay_routes is " + file + " (SHA-256 ca978112ca1b) on rank 0, but " + file + " (SHA-256 3e23e8160039) on rank 2: start": settings(cpu.AVX512, "b", flag("")),
+		"the instruction tier is avx512 on rank 0, but avx2 on rank 2: set SPMOE_CPU for all ranks":                                            settings(cpu.AVX2, "a", flag("")),
 	} {
-		err := disagreement([]rankSettings{one, one, other}, (&collective.Placement{First: []int{0}}).Describe)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), "the ranks do not agree: "+want)) {
+		err := disagreement([][]Setting{one, one, other}, (&collective.Placement{First: []int{0}}).Describe)
+		if err == nil || !strings.HasPrefix(err.Error(), "the ranks do not agree: "+want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -147,53 +143,4 @@ func TestHostsWithOtherSettings(t *testing.T) {
 func freshRun(t *testing.T, cfg config.Config) config.Config {
 	cfg.Out = filepath.Join(t.TempDir(), "run")
 	return cfg
-}
-
-// goTree makes a Go installation whose sources are a text, many times.
-func goTree(t *testing.T, text string) (root string) {
-	root = t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "src"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"VERSION": "go1.99\ntime x\n", "src/a.go": "package a\n\n" + strings.Repeat(text, 400)} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
-
-// A checkpoint says which tier and which built-in text it comes from. A run that resumes it with
-// others says so.
-func TestResumeElsewhereIsSaid(t *testing.T) {
-	cfg := tiny(t, nil)
-	cfg.Data, cfg.Steps = nil, 1
-	own := goTree(t, "// what people write about the code they write\n")
-	t.Setenv("GOROOT", own)
-	train(t, cfg, 1, "")
-	if p, _ := savedProgress(t, cfg, 1); p.Tier != cpu.Best() ||
-		p.Text != fmt.Sprintf("the Go sources in %s (go1.99, named by GOROOT)", filepath.Join(own, "src")) {
-		t.Errorf("the checkpoint has tier %q and text %q", p.Tier, p.Text)
-	}
-	cfg.Steps = 2
-	job, err := Prepare(cfg, 1, cfg.Out, &reports{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer job.Close()
-	for _, tier := range []cpu.Tier{cpu.Best(), "other"} {
-		job.progress.Tier = tier
-		notes := strings.Join(job.start(1, 1).Notes, "\n")
-		if is := strings.Contains(notes, `tier "other", this part of it with `+cpu.Best().String()); is != (tier == "other") {
-			t.Errorf("after tier %s, the notes are %q", tier, notes)
-		}
-	}
-	other := goTree(t, "// what other people write about the code they write\n")
-	t.Setenv("GOROOT", other)
-	_, err = Prepare(cfg, 1, cfg.Out, &reports{})
-	for _, root := range []string{own, other} {
-		if err == nil || !strings.Contains(err.Error(), root) {
-			t.Errorf("error %v does not name %s", err, root)
-		}
-	}
 }

@@ -4,7 +4,6 @@ package trainer
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"runtime"
 	"time"
@@ -27,7 +26,6 @@ type Benchmark struct {
 	Loss        float64 // of the last step, nats/token
 	Memory      int64   // maximum resident bytes
 	Activations []int64 // maximum bytes at once, per rank
-	Objects     float64 // Go heap allocations per step of all ranks
 }
 
 // Benchmark runs warm steps, and then measured ones. The ranks are goroutines; their number is that
@@ -68,69 +66,29 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 // benchmark runs the steps. The leading rank writes the results to b.
 func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) error {
 	r.watch.Rates.Start(r.Progress)
-	for range warm {
-		if err := timedStep(ctx, r, nil, b); err != nil {
+	for i := range warm + steps {
+		if i == warm && r.lead() {
+			runtime.GC() // finish a collection that earlier steps have started
+		}
+		if err := r.comm.Barrier(); err != nil {
 			return err
 		}
-	}
-	if r.lead() {
-		runtime.GC() // finish a collection that earlier steps have started
-	}
-	took := make([]time.Duration, 0, steps)
-	var objects uint64
-	for range steps {
-		before, err := readHeap(r.comm)
-		if err != nil {
+		begin := time.Now()
+		s, stop, err := r.step(ctx)
+		switch {
+		case err != nil:
 			return err
+		case stop:
+			return events.ErrInterrupted
 		}
-		if err := timedStep(ctx, r, &took, b); err != nil {
-			return err
+		if r.lead() && i >= warm {
+			b.Steps, b.Loss = append(b.Steps, time.Since(begin)), float64(s.Loss)
 		}
-		after, err := readHeap(r.comm)
-		if err != nil {
-			return err
-		}
-		objects += after.Mallocs - before.Mallocs
 	}
 	peaks := make([]int64, r.comm.Size())
-	if err := collective.AllGather(r.comm, peaks, []int64{int64(r.activationPeak())}); err != nil {
-		return err
-	}
+	err := collective.AllGather(r.comm, peaks, []int64{int64(r.activationPeak())})
 	if r.lead() {
-		b.Steps, b.Activations, b.Objects = took, peaks, float64(objects)/float64(steps)
+		b.Activations = peaks
 	}
-	return nil
-}
-
-// timedStep runs one step and appends its time to took, unless took is nil.
-func timedStep(ctx context.Context, r *rank, took *[]time.Duration, b *Benchmark) error {
-	begin := time.Now()
-	s, stop, err := r.step(ctx)
-	switch {
-	case err != nil:
-		return err
-	case stop:
-		return events.ErrInterrupted
-	}
-	if took != nil {
-		*took = append(*took, time.Since(begin))
-	}
-	if r.lead() {
-		b.Loss = float64(s.Loss)
-	}
-	return nil
-}
-
-// readHeap reads the counters of the Go heap while all ranks are paused. It is collective.
-func readHeap(c *collective.Comm) (m runtime.MemStats, err error) {
-	if err := c.Barrier(); err != nil {
-		return m, err
-	}
-	if c.Rank() == 0 {
-		runtime.ReadMemStats(&m)
-	}
-	if err := c.Barrier(); err != nil {
-		return m, fmt.Errorf("reading the counters of the heap: %w", err)
-	}
-	return m, nil
+	return err
 }

@@ -2,30 +2,11 @@ package trainer
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"spmoe/launcher/trainer/config"
 )
-
-// Every setting says what another value does to a resumed run, or its section does.
-func TestEffects(t *testing.T) {
-	effects := map[string]config.Effect{}
-	config.EachSetting(config.Config{}, func(key config.Key, _ any) {
-		effects[key.Name] = key.Effect
-		if !slices.Contains([]config.Effect{config.Harmless, config.Verified, config.Meaningful, config.Fixed}, key.Effect) {
-			t.Errorf("%s has resume:%q: may a resumed run change it?", key.Name, key.Effect)
-		}
-	})
-	for key, want := range map[string]config.Effect{
-		"optimizer.lr": config.Meaningful, "optimizer.name": config.Verified, "model.yarn.factor": config.Meaningful, "model.layers": config.Fixed, "guard.spike": config.Harmless, "mx.scale": config.Meaningful,
-	} {
-		if got := effects[key]; got != want {
-			t.Errorf("%s is %s, want %s", key, got, want)
-		}
-	}
-}
 
 func TestChanges(t *testing.T) {
 	saved, err := config.Default("debug")
@@ -36,27 +17,16 @@ func TestChanges(t *testing.T) {
 		change func(*config.Config)
 		want   string // changes, meaningful ones with an exclamation mark, or the error
 	}{
-		"none":           {func(*config.Config) {}, ""},
-		"another folder": {func(c *config.Config) { c.Out = "elsewhere" }, ""},
-		"more steps":     {func(c *config.Config) { c.Steps = saved.Steps + 10 }, fmt.Sprintf("steps: %d -> %d", saved.Steps, saved.Steps+10)},
-		"fewer steps":    {func(c *config.Config) { c.Steps = saved.Steps - 10 }, fmt.Sprintf("!steps: %d -> %d", saved.Steps, saved.Steps-10)},
+		"none":        {func(*config.Config) {}, ""},
+		"more steps":  {func(c *config.Config) { c.Steps = saved.Steps + 10 }, fmt.Sprintf("steps: %d -> %d", saved.Steps, saved.Steps+10)},
+		"fewer steps": {func(c *config.Config) { c.Steps = saved.Steps - 10 }, fmt.Sprintf("!steps: %d -> %d", saved.Steps, saved.Steps-10)},
 		"more steps of one schedule": {
 			func(c *config.Config) { c.Steps, c.ScheduleSteps = saved.Steps+10, saved.Steps },
 			fmt.Sprintf("steps: %d -> %d, schedule_steps: 0 -> %d", saved.Steps, saved.Steps+10, saved.Steps),
 		},
-		"fewer steps of one schedule": {
-			func(c *config.Config) { c.Steps, c.ScheduleSteps = saved.Steps-10, saved.Steps },
-			fmt.Sprintf("steps: %d -> %d, schedule_steps: 0 -> %d", saved.Steps, saved.Steps-10, saved.Steps),
-		},
 		"a shorter schedule": {func(c *config.Config) { c.ScheduleSteps = saved.Steps - 10 }, fmt.Sprintf("!schedule_steps: 0 -> %d", saved.Steps-10)},
-		"several":            {func(c *config.Config) { c.Batch, c.Threads, c.Precision = 32, 3, "mxfp8" }, "!batch: 16 -> 32, !precision: bf16 -> mxfp8, threads: 0 -> 3"},
-		"data":               {func(c *config.Config) { c.Data = []string{"a", "b"} }, "data: [] -> [a b]"},
 		"deep":               {func(c *config.Config) { c.Model.YaRN.Factor, c.MX.Gradient = 4, "e5m2" }, `!mx.gradient: "" -> e5m2, !model.yarn.factor: 0 -> 4`},
-		"embedded":           {func(c *config.Config) { c.Optimizer.Beta2 = 0.5 }, fmt.Sprintf("!optimizer.beta2: %v -> 0.5", saved.Optimizer.Beta2)},
-		"moments":            {func(c *config.Config) { c.Optimizer.Moments = "bf16" }, "!optimizer.moments: fp32 -> bf16"},
 		"seed":               {func(c *config.Config) { c.Seed = 9 }, "seed is 1 in run/step-2, not 9: a resumed run cannot change it: leave seed out"},
-		"initial weights":    {func(c *config.Config) { c.InitFrom = "x" }, `init_from is "" in run/step-2, not x: a resumed run cannot change it: leave init_from out`},
-		"sequence":           {func(c *config.Config) { c.Seq = 64 }, "seq is 128 in"},
 		"guard and record":   {func(c *config.Config) { c.Guard.Skips, c.RecordEvery = 7, 3 }, "record_every: 0 -> 3, guard.skips: 5 -> 7"},
 	} {
 		cfg := saved

@@ -1,33 +1,13 @@
 package trainer
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"spmoe/launcher/trainer/config"
-	"spmoe/moe"
 )
-
-// The built-in flavors are valid on every number of ranks that divides their experts.
-func TestDefaults(t *testing.T) {
-	for _, f := range moe.Flavors() {
-		cfg, err := config.Default(f.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, ranks := range []int{1, 2, 4, 8, 16} {
-			if err := cfg.Validate(ranks); err != nil && f.Config.Experts%ranks == 0 {
-				t.Errorf("%s on %d ranks: %v", f.Name, ranks, err)
-			}
-		}
-	}
-	if _, err := config.Default("none"); err == nil {
-		t.Error("there is no flavor none")
-	}
-}
 
 // Each field is checked, and the message names it, what was given and what is expected.
 func TestValidate(t *testing.T) {
@@ -36,48 +16,30 @@ func TestValidate(t *testing.T) {
 		ranks  int
 		change func(*config.Config)
 	}{
-		"-np is 0: give 1 or more":                                      {0, func(*config.Config) {}},
-		"steps is 0: give 1 to 2147483648: number of":                   {1, func(c *config.Config) { c.Steps = 0 }},
-		"seq is 0: give 1 to 4096":                                      {1, func(c *config.Config) { c.Seq = 0 }},
-		"seq is 4097: give 1 to 4096":                                   {1, func(c *config.Config) { c.Seq = 4097 }},
-		"micro_batch is -1: give 0":                                     {1, func(c *config.Config) { c.MicroBatch = -1 }},
-		"log_every is 0: give 1":                                        {1, func(c *config.Config) { c.LogEvery = 0 }},
-		"save_every is -1: give a number of steps (500)":                {1, func(c *config.Config) { c.SaveEvery = -1 }},
-		"eval_every is -2: give -1 or more: steps between evaluations":  {1, func(c *config.Config) { c.EvalEvery = -2 }},
-		"keep is -1: give 0 or more":                                    {1, func(c *config.Config) { c.Keep = -1 }},
-		"eval_sequences is 0: give 1":                                   {1, func(c *config.Config) { c.EvalSequences = 0 }},
-		"record_every is -1: give 0":                                    {1, func(c *config.Config) { c.RecordEvery = -1 }},
-		"a record holds the choices of at most 65536 experts":           {1, func(c *config.Config) { c.RecordEvery, c.Model.Experts = 1, 65537 }},
-		"sample_tokens is -1: give 0":                                   {1, func(c *config.Config) { c.SampleTokens = -1 }},
-		"sample_prompt is empty: give text":                             {1, func(c *config.Config) { c.SamplePrompt = "" }},
-		"model.vocab is 255: the byte tokenizer needs 256":              {1, func(c *config.Config) { c.Model.Vocab = 255 }},
-		`precision is "fp16": use`:                                      {1, func(c *config.Config) { c.Precision = "fp16" }},
-		"optimizer.lr is -1: give a positive":                           {1, func(c *config.Config) { c.Optimizer.LR = -1 }},
-		"optimizer.beta1 is 1: give 0 or more":                          {1, func(c *config.Config) { c.Optimizer.Beta1 = 1 }},
-		"model.top_k is 17: give 1 to 16":                               {1, func(c *config.Config) { c.Model.TopK = 17 }},
-		`ep_dispatch: rows in "fp8" cannot be exchanged: use bf16`:      {1, func(c *config.Config) { c.EPDispatch = "fp8" }},
-		`ep_dispatch is "mxfp8": it needs ep_exchange onesided`:         {1, func(c *config.Config) { c.EPExchange, c.EPDispatch = "standard", "mxfp8" }},
-		`ep_combine_backward is "mxfp8": it needs ep_exchange onesided`: {1, func(c *config.Config) { c.EPExchange, c.EPCombine = "standard", "mxfp8" }},
-		`recompute is "all": use one of none, selective, full`:          {1, func(c *config.Config) { c.Recompute = "all" }},
-		"ep_capacity is -1: give 0":                                     {1, func(c *config.Config) { c.EPCapacity = -1 }},
-		"ep_capacity is 2: it needs ep_exchange onesided":               {1, func(c *config.Config) { c.EPExchange, c.EPCapacity = "standard", 2 }},
-		"batch is 0: give 1 to 16777216":                                {4, func(c *config.Config) { c.Batch = 0 }},
-		"-np 5: 5 ranks do not divide 16 experts: use -np 1, 2, 4, 8 or 16 and a --batch that it divides":     {5, func(*config.Config) {}},
-		"batch is 6: give a multiple of the 4 ranks, such as 8, or use -np 1 or 2":                            {4, func(c *config.Config) { c.Batch = 6 }},
-		"batch is 16: give a multiple of the 3 ranks, such as 18, or use -np 1, 2, 4, 8 or 16":                {3, func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.Experts = 0 }},
-		"seed is 9223372036854775808: give at most":                                                           {1, func(c *config.Config) { c.Seed = math.MaxInt64 + 1 }},
-		"the 2 ranks that share a sequence (cp) take whole blocks of 32 tokens each: give a multiple of 64":   {4, func(c *config.Config) { c.CP, c.Seq = 2, 96 }},
-		"the 2 ranks that share a sequence (cp) take whole blocks of 128 tokens each: give a multiple of 256": {4, func(c *config.Config) { c.CP, c.Precision = 2, "fp8-block" }},
-		"divide the heads of attention, and model.heads is 2":                                                 {4, func(c *config.Config) { c.CP, c.Model.Heads = 4, 2 }},
-		"the ranks that share sequences (tp) have one sequence in a pass: give 0 or 1":                        {4, func(c *config.Config) { c.TP, c.MicroBatch = 2, 2 }},
-		"routes are recorded and replayed by whole sequences: give cp 1 and tp 1":                             {4, func(c *config.Config) { c.CP, c.RecordRoutes = 2, true }},
-		"ep 2 does not divide dp_shard 1 (ep divides dp_shard · cp · tp): the nearest legal layout is":        {4, func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 }},
-		"1F1B has 1 per rank, not 3":            {2, func(c *config.Config) { c.PP, c.PPStages = 2, 3 }},
-		"unknown schedule":                      {2, func(c *config.Config) { c.PP, c.PPSchedule = 2, "GPipe" }},
-		"10 stages for a model of":              {5, func(c *config.Config) { c.PP, c.PPSchedule, c.Batch = 5, "ZBVZeroBubble", 20 }},
-		"pp_microbatches is -1: give 0 or more": {2, func(c *config.Config) { c.PP, c.PPMicrobatches = 2, -1 }},
-		"pp_microbatches is 4: it needs pp":     {1, func(c *config.Config) { c.PPMicrobatches = 4 }},
-		`"a\xff" is not UTF-8`:                  {1, func(c *config.Config) { c.Data = []string{"a\xff"} }},
+		"-np is 0: give 1 or more":                                                                          {0, func(*config.Config) {}},
+		"steps is 0: give 1 to 2147483648: number of":                                                       {1, func(c *config.Config) { c.Steps = 0 }},
+		"seq is 4097: give 1 to 4096":                                                                       {1, func(c *config.Config) { c.Seq = 4097 }},
+		"log_every is 0: give 1":                                                                            {1, func(c *config.Config) { c.LogEvery = 0 }},
+		"save_every is -1: give a number of steps (500)":                                                    {1, func(c *config.Config) { c.SaveEvery = -1 }},
+		"a record holds the choices of at most 65536 experts":                                               {1, func(c *config.Config) { c.RecordEvery, c.Model.Experts = 1, 65537 }},
+		"sample_prompt is empty: give text":                                                                 {1, func(c *config.Config) { c.SamplePrompt = "" }},
+		`precision is "fp16": use`:                                                                          {1, func(c *config.Config) { c.Precision = "fp16" }},
+		"optimizer.lr is -1: give a positive":                                                               {1, func(c *config.Config) { c.Optimizer.LR = -1 }},
+		"model.top_k is 17: give 1 to 16":                                                                   {1, func(c *config.Config) { c.Model.TopK = 17 }},
+		`ep_dispatch: rows in "fp8" cannot be exchanged: use bf16`:                                          {1, func(c *config.Config) { c.EPDispatch = "fp8" }},
+		`ep_dispatch is "mxfp8": it needs ep_exchange onesided`:                                             {1, func(c *config.Config) { c.EPExchange, c.EPDispatch = "standard", "mxfp8" }},
+		`recompute is "all": use one of none, selective, full`:                                              {1, func(c *config.Config) { c.Recompute = "all" }},
+		"ep_capacity is 2: it needs ep_exchange onesided":                                                   {1, func(c *config.Config) { c.EPExchange, c.EPCapacity = "standard", 2 }},
+		"-np 5: 5 ranks do not divide 16 experts: use -np 1, 2, 4, 8 or 16 and a --batch that it divides":   {5, func(*config.Config) {}},
+		"batch is 6: give a multiple of the 4 ranks, such as 8, or use -np 1 or 2":                          {4, func(c *config.Config) { c.Batch = 6 }},
+		"batch is 16: give a multiple of the 3 ranks, such as 18, or use -np 1, 2, 4, 8 or 16":              {3, func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.Experts = 0 }},
+		"the 2 ranks that share a sequence (cp) take whole blocks of 32 tokens each: give a multiple of 64": {4, func(c *config.Config) { c.CP, c.Seq = 2, 96 }},
+		"divide the heads of attention, and model.heads is 2":                                               {4, func(c *config.Config) { c.CP, c.Model.Heads = 4, 2 }},
+		"the ranks that share sequences (tp) have one sequence in a pass: give 0 or 1":                      {4, func(c *config.Config) { c.TP, c.MicroBatch = 2, 2 }},
+		"routes are recorded and replayed by whole sequences: give cp 1 and tp 1":                           {4, func(c *config.Config) { c.CP, c.RecordRoutes = 2, true }},
+		"ep 2 does not divide dp_shard 1 (ep divides dp_shard · cp · tp): the nearest legal layout is":      {4, func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 }},
+		"pp_microbatches is 4: it needs pp":                                                                 {1, func(c *config.Config) { c.PPMicrobatches = 4 }},
+		`"a\xff" is not UTF-8`:                                                                              {1, func(c *config.Config) { c.Data = []string{"a\xff"} }},
 	} {
 		cfg, err := config.Default("debug")
 		if err != nil {
@@ -111,15 +73,12 @@ func TestPrepare(t *testing.T) {
 		change func(*config.Config)
 	}{
 		"holds step-00000004 of an earlier run":                            {"", func(*config.Config) {}},
-		"steps is 0":                                                       {"", func(c *config.Config) { c.Steps = 0 }},
 		"flavor debug on -np 2 needs about":                                {"", func(c *config.Config) { c.Batch, c.Out = 1<<24, elsewhere }},
-		"training data: a sequence length of 4096":                         {"", func(c *config.Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"state/alarms.go"} }},
-		"validation data: a sequence length of 2048":                       {"", func(c *config.Config) { c.Seq, c.Out = 2048, elsewhere }},
+		"training data: a sequence length of 4096":                         {"", func(c *config.Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"state/totals.go"} }},
 		"not a spmoe checkpoint":                                           {t.TempDir(), func(*config.Config) {}},
 		"at step 4, after the end of the run":                              {cfg.Out, func(c *config.Config) { c.Steps = 3 }},
 		"experts.0.down_proj.weight\" has shape [32 32], expected [32 16]": {cfg.Out, func(c *config.Config) { c.Model.ExpertInter = 16 }},
 		"sequence length of 32, here it is 16":                             {cfg.Out, func(c *config.Config) { c.Seq = 16 }},
-		"trained with data seed 1, here it is 2":                           {cfg.Out, func(c *config.Config) { c.Seed = 2 }},
 		"other data":                                                       {cfg.Out, func(c *config.Config) { c.Data = []string{"config/config.go"} }},
 	} {
 		changed := cfg

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"spmoe/collective/mesh"
-	"spmoe/datasets"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
@@ -63,20 +62,6 @@ func TestDataTrains(t *testing.T) {
 		plain.DocumentMask = false
 		outcomeOf(t, whole, 2).equals(t, "one document", outcomeOf(t, plain, 2))
 	}
-}
-
-// TestTokenFileTrains: from a token file a run is the one from its text, bit for bit, and goes on
-// with either.
-func TestTokenFileTrains(t *testing.T) {
-	t.Parallel()
-	rows, tokens := shortRows(t, 1), filepath.Join(t.TempDir(), "tokens.arrow")
-	if _, err := datasets.WriteTokens(t.Context(), tokens, []string{rows}, datasets.Bytes{}, datasets.Options{Field: "body"}, nil); err != nil {
-		t.Fatal(err)
-	}
-	run := func() config.Config { return onRows(t, rows) }
-	places := []placed{{layout: mesh.Default(4), change: func(c *config.Config) { c.Data = []string{tokens} }}, {layout: mesh.Default(2)}}
-	sameBits(t, run, places[:1])
-	resumesAnywhere(t, run, places)
 }
 
 // TestNewData: a run goes on with other data, a mixture here, from that data's start and with the

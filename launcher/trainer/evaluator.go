@@ -26,7 +26,6 @@ type evaluator struct {
 	ex       *tensor.Exec
 	state    *state.TrainState
 	recorder *observe.Recorder
-	tracer   *observe.Tracer
 	windows  *datasets.Windows // of all ranks
 
 	step     int     // of the newest evaluation
@@ -51,7 +50,6 @@ func (e *evaluator) due() bool {
 // evaluate returns the mean loss over the validation windows, in nats per token, and reports it. It
 // is collective.
 func (e *evaluator) evaluate() (float64, error) {
-	defer e.tracer.During("evaluation")()
 	m, err := e.measure()
 	if err != nil {
 		return 0, err
@@ -68,41 +66,31 @@ func (e *evaluator) evaluate() (float64, error) {
 	return m.loss, nil
 }
 
+// passSum is the sum of a pass over windows: the loss in nats, and how much text it is of.
+type passSum struct{ loss, tokens, bytes float64 }
+
 // measure runs the validation windows through the model. It is collective.
 func (e *evaluator) measure() (m measurement, err error) {
 	passes, err := e.passes()
 	if err != nil {
 		return m, err
 	}
-	if err := e.sum(passes); err != nil {
-		return m, err
-	}
-	var loss, tokens, bytes float64
-	for _, pass := range passes {
-		loss, tokens, bytes = loss+pass.loss, tokens+pass.tokens, bytes+pass.bytes
-		m.passLosses = append(m.passLosses, pass.loss/max(pass.tokens, 1))
-	}
-	m.loss, m.bytesPerToken = loss/max(tokens, 1), bytes/max(tokens, 1)
-	return m, nil
-}
-
-// passSum is the sum of a pass over windows: the loss in nats, and how much text it is of.
-type passSum struct{ loss, tokens, bytes float64 }
-
-// sum replaces the sums of this rank's passes by those of all ranks. It is collective.
-func (e *evaluator) sum(passes []passSum) error {
-	defer e.ex.Enter(e.ex.Enter(profile.Collectives))
 	numbers := make([]float64, 0, 3*len(passes))
 	for _, pass := range passes {
 		numbers = append(numbers, pass.loss, pass.tokens, pass.bytes)
 	}
+	defer e.ex.Enter(e.ex.Enter(profile.Collectives))
 	if err := collective.AllReduce(e.comm, numbers, collective.Sum); err != nil {
-		return fmt.Errorf("summing the validation loss: %w", err)
+		return m, fmt.Errorf("summing the validation loss: %w", err)
 	}
-	for i := range passes {
-		passes[i] = passSum{numbers[3*i], numbers[3*i+1], numbers[3*i+2]}
+	var all passSum
+	for i := 0; i < len(numbers); i += 3 {
+		loss, tokens := numbers[i], numbers[i+1]
+		all = passSum{all.loss + loss, all.tokens + tokens, all.bytes + numbers[i+2]}
+		m.passLosses = append(m.passLosses, loss/max(tokens, 1))
 	}
-	return nil
+	m.loss, m.bytesPerToken = all.loss/max(all.tokens, 1), all.bytes/max(all.tokens, 1)
+	return m, nil
 }
 
 // passes runs this rank's windows through the model, and returns the sums of each pass. A pass
@@ -147,7 +135,6 @@ func (r *rank) sampleIfDue() error {
 	if step == 0 || step == cfg.Steps || cfg.SampleTokens == 0 || !config.Due(cfg.SampleEvery, step) {
 		return nil
 	}
-	defer r.watch.Tracer.During("sample")()
 	text, err := r.sample()
 	if err != nil || !r.lead() {
 		return err

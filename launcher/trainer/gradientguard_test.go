@@ -1,48 +1,19 @@
 package trainer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"spmoe/collective"
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/guard"
 	"spmoe/launcher/trainer/state"
 	"spmoe/tensor"
 )
-
-// guarded runs cfg on n ranks, which are injured, from a checkpoint unless resume is empty.
-func guarded(t *testing.T, cfg config.Config, n int, resume string, corrupt func(r *rank, computed bool)) (*reports, error) {
-	t.Helper()
-	report := &reports{}
-	job, err := Prepare(cfg, n, resume, report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer job.Close()
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	job.corrupt = corrupt
-	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
-		ex := tensor.NewExec()
-		defer ex.Close()
-		r, err := newRank(job, c, ex, 1)
-		if err != nil {
-			return err
-		}
-		return r.run(context.Background())
-	})
-	return report, err
-}
 
 // texts are those of all alarms, but for ranks that seem slow where others use the machine too.
 func (r *reports) texts() (all []string) {
@@ -117,8 +88,7 @@ func TestGradientGuard(t *testing.T) {
 		step       int
 		persistent bool
 	}{
-		{"gradient of a matrix", 1, true}, {"gradient of a matrix", 8, false}, {"gradient of an expert, infinite", 1, false},
-		{"gradient of an expert, infinite", 8, true}, {"activation", 2, false}, {"activation", 5, true},
+		{"gradient of a matrix", 1, true}, {"gradient of an expert, infinite", 8, false}, {"activation", 5, true},
 	} {
 		t.Run(fmt.Sprintf("%s/step %d/persistent %t", c.fault, c.step, c.persistent), func(t *testing.T) {
 			cfg := undisturbed
@@ -160,9 +130,6 @@ func TestGradientGuard(t *testing.T) {
 			if !slices.Equal(p.SkippedSteps, []int{c.step}) || p.Skipped != 1 || p.OptimizerSteps != cfg.Steps-1 || len(p.Norms) != cfg.Steps-1 {
 				t.Errorf("progress %+v", p)
 			}
-			if c.step == 5 {
-				resumedAlike(t, cfg, corrupt)
-			}
 		})
 	}
 }
@@ -182,20 +149,6 @@ func unchanged(t *testing.T, cfg config.Config, step int) {
 	}
 }
 
-// resumedAlike checks that a run resumed before and after the skipped step 5 ends with the bits and
-// the list of skipped steps of the whole run.
-func resumedAlike(t *testing.T, cfg config.Config, corrupt func(r *rank, computed bool)) {
-	t.Helper()
-	for _, k := range []int{4, 5} {
-		again := cfg
-		again.Out = filepath.Join(t.TempDir(), "run")
-		if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), corrupt); err != nil {
-			t.Fatal(err)
-		}
-		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)
-	}
-}
-
 // A gradient that is finite, but far above those before, is treated alike; the norms before it are
 // known after a resume too.
 func TestSpikes(t *testing.T) {
@@ -209,11 +162,10 @@ func TestSpikes(t *testing.T) {
 		spike, clip float64
 		want        string
 	}{
-		"transient":     {36, 1, 100, 1, "step 36 had a transient fault"},
-		"persistent":    {38, 9, 100, 1, "step 38 is skipped"},
-		"too few norms": {32, 9, 100, 1, ""},
-		"off":           {38, 9, 0, 1, ""},
-		"not clipped":   {38, 9, 100, 1e6, ""},
+		"transient":   {36, 1, 100, 1, "step 36 had a transient fault"},
+		"persistent":  {38, 9, 100, 1, "step 38 is skipped"},
+		"off":         {38, 9, 0, 1, ""},
+		"not clipped": {38, 9, 100, 1e6, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := undisturbed
@@ -306,7 +258,6 @@ func TestReplay(t *testing.T) {
 	}{
 		"nothing wrong":     {[2]func(float32) float32{none, none}, ""},
 		"first wrong":       {[2]func(float32) float32{one, none}, "error"},
-		"second wrong":      {[2]func(float32) float32{none, one}, "error"},
 		"first negated":     {[2]func(float32) float32{negated, none}, "error"},
 		"second not finite": {[2]func(float32) float32{none, nan}, "error"},
 		"not finite twice":  {[2]func(float32) float32{nan, nan}, "step 6 is skipped"},
@@ -368,12 +319,6 @@ func TestNorms(t *testing.T) {
 			t.Errorf("norm %g: %q", norm, fault)
 		}
 	}
-	if fault := guard.Fault((config.Guard{}), 1e30, 1, n); fault != "" {
-		t.Errorf("without a limit: %q", fault)
-	}
-	if fault := guard.Fault((config.Guard{}), math.NaN(), 1, nil); fault == "" {
-		t.Error("NaN is used")
-	}
 	converged := slices.Repeat(state.Norms{1e-7}, 64)
 	for _, c := range []struct {
 		norm, clipNorm float64
@@ -385,33 +330,5 @@ func TestNorms(t *testing.T) {
 		if fault := guard.Fault(g, c.norm, c.clipNorm, converged); (fault != "") != c.want {
 			t.Errorf("a converged run, norm %g, clipped at %g: %q", c.norm, c.clipNorm, fault)
 		}
-	}
-}
-
-func TestGuardValidate(t *testing.T) {
-	for _, c := range []struct {
-		guard config.Guard
-		want  string
-	}{
-		{config.Guard{}, ""}, {config.Guard{Spike: 1.5, Skips: 9, Every: 7, Replay: 2}, ""},
-		{config.Guard{Spike: 1}, "guard.spike is 1: give 0 (off)"}, {config.Guard{Spike: -2}, "guard.spike is -2"}, {config.Guard{Spike: math.NaN()}, "guard.spike is NaN"},
-		{config.Guard{Spike: math.Inf(1)}, "guard.spike is +Inf"},
-		{config.Guard{Skips: -1}, "guard.skips is -1"}, {config.Guard{Every: -1}, "guard.every is -1: give 0 or more"}, {config.Guard{Replay: -1}, "guard.replay is -1"},
-	} {
-		err := tiny(t, func(cfg *config.Config) { cfg.Guard = c.guard }).Validate(2)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, want %q", c.guard, err, c.want)
-		}
-	}
-}
-
-// The list of skipped steps is bounded, their number is not.
-func TestSkippedList(t *testing.T) {
-	var p state.Progress
-	for i := range 2500 {
-		p.Skip(i + 1)
-	}
-	if p.Skipped != 2500 || len(p.SkippedSteps) != 1000 || p.SkippedSteps[0] != 1501 || p.SkippedSteps[999] != 2500 {
-		t.Errorf("%d skipped, the last %d from %d", p.Skipped, len(p.SkippedSteps), p.SkippedSteps[0])
 	}
 }

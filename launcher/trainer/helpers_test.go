@@ -149,6 +149,3 @@ func savedProgress(t *testing.T, cfg config.Config, step int) (p state.Progress,
 	}
 	return p, tensors
 }
-
-// close32 reports whether two numbers that FP32 kernels summed in different orders agree.
-func close32[T ~float64](a, b T) bool { d := a - b; return d < 2e-5 && d > -2e-5 }

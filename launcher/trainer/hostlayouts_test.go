@@ -3,12 +3,10 @@ package trainer
 // Layouts on several hosts give the bits of one host.
 
 import (
-	"strings"
 	"testing"
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/estimate"
 )
 
 // hostsRun is a run of two steps of 4 passes, with layers for up to 4 stages. Ranks may share its
@@ -73,55 +71,30 @@ func TestOneResultForReplicasOnHosts(t *testing.T) {
 // On hosts with unequal numbers of ranks, sums have another order than on one host. With and
 // without replicas it is the same.
 func TestReplicasOnUnequalHosts(t *testing.T) {
-	var want string
+	var want uint64
 	for _, ep := range []int{4, 2, 1} {
 		p := placed{hosts: []int{3, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: ep}}
 		cfg := p.configure(hostsRun(t, "mxfp8"))
-		p.train(t, cfg, "")
-		if sum := sumOf(t, cfg); want == "" {
+		if sum := p.outcome(t, cfg, "").state; want == 0 {
 			want = sum
 		} else if sum != want {
-			t.Errorf("%v: checksum %s, without replicas %s", p, sum, want)
+			t.Errorf("%v: checksum %x, without replicas %x", p, sum, want)
 		}
 	}
 }
 
-// sameOnHosts compares layouts on hosts with one rank, in MXFP8 and every third in BF16. With
+// sameOnHosts compares layouts on hosts with one rank, in BF16 and every fourth in MXFP8. With
 // SPMOE_LAYOUTS=all it does both in all.
 func sameOnHosts(t *testing.T, run func(*testing.T, string) config.Config, all []placed) {
 	for _, precision := range []string{"bf16", "mxfp8"} {
 		t.Run(precision, func(t *testing.T) {
 			var places []placed
 			for i, p := range all {
-				if precision == "mxfp8" || i%3 == 0 || allLayouts() {
+				if precision == "bf16" || i%4 == 0 || allLayouts() {
 					places = append(places, p)
 				}
 			}
 			sameBits(t, func() config.Config { return run(t, precision) }, places)
 		})
-	}
-}
-
-// What hosts cut is refused, with what to give instead.
-func TestLayoutsOnHostsRefused(t *testing.T) {
-	for want, p := range map[string]placed{
-		"ranks 0 to 7 are on several hosts: cp is 2, and hosts have unequal numbers of ranks, [6 2]: ranks share sequences on equal hosts: give each host as many, or a --pp that is a multiple of 4": {
-			hosts: []int{6, 2}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 4, CP: 2, EP: 2}},
-		"stage 1 (ranks 4 to 7) is on several hosts: cp · tp is 4, and hosts have unequal numbers of ranks, [1 3]: ranks share sequences on equal hosts: give each host as many, or a --pp that is a multiple of 8": {
-			hosts: []int{5, 3}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 2}},
-		"ranks 0 to 11 are on several hosts: cp is 4, and hosts have 6 ranks each: one must divide the other, or a --pp that is a multiple of 2": {
-			hosts: []int{6, 6}, layout: mesh.Layout{World: 12, PP: 1, DPReplicate: 1, DPShard: 3, CP: 4, EP: 2}, change: func(c *config.Config) { c.Batch = 12 }},
-		"pp_schedule is InterleavedZeroBubble, and stage 1 (ranks 2 to 3) is on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has 2 passes of the last stage in flight: give another pp_schedule, or a --pp that is a multiple of 4": {
-			hosts: []int{3, 1}, schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
-	} {
-		var first []int
-		n := 0
-		for _, each := range p.hosts {
-			first, n = append(first, n), n+each
-		}
-		cfg := p.configure(sharedRun(t, "bf16"))
-		if _, err := PrepareOn(cfg, n, estimate.Host{Ranks: p.hosts[0], First: first, Processes: 1}, "", false, &reports{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v, want %s", p, err, want)
-		}
 	}
 }

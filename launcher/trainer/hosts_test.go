@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"spmoe/collective"
-	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
-	"spmoe/tensor"
 )
 
 // host is the ranks of one host of several, all of this process.
@@ -41,134 +39,39 @@ func (h host) Late() bool { return false }
 // host has said.
 func trainOnHosts(t *testing.T, each int, cfgs []config.Config, from string) ([]*reports, []error) {
 	t.Helper()
-	return trainOnUnequalHosts(t, slices.Repeat([]int{each}, len(cfgs)), cfgs, from)
-}
-
-// trainOnUnequalHosts is trainOnHosts for hosts with these numbers of ranks.
-func trainOnUnequalHosts(t *testing.T, sizes []int, cfgs []config.Config, from string) ([]*reports, []error) {
-	t.Helper()
-	var first []int
-	n := 0
-	for _, each := range sizes {
-		first, n = append(first, n), n+each
-	}
-	worlds := collective.NewHosts(sizes...)
 	said, errs := make([]*reports, len(cfgs)), make([]error, len(cfgs))
 	var wg sync.WaitGroup
-	for h, w := range worlds {
+	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, len(cfgs))...) {
 		said[h] = &reports{}
-		job, err := PrepareOn(cfgs[h], n, estimate.Host{Ranks: sizes[h], First: first, Processes: 1}, from, false, said[h])
+		job, err := PrepareOn(cfgs[h], each*len(cfgs), estimate.Host{Ranks: each, Processes: 1}, from, false, said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
-		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, n, sizes[h], h == 0}) })
+		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, each * len(cfgs), each, h == 0}) })
 	}
 	wg.Wait()
 	return said, errs
 }
 
-// onHosts calls body with every rank of a run, a number on each host, and returns what the first
-// host has said. corrupt is that of the job.
-func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
-	t.Helper()
-	return resumedOnHosts(t, cfg, hosts, each, "", corrupt, body)
-}
-
-// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The
-// machine's peak is not measured.
-func onRanks(t *testing.T, cfg config.Config, n int, resume string, body func(r *rank) error) *reports {
-	t.Helper()
-	return resumedOnHosts(t, cfg, 1, n, resume, nil, body)
-}
-
-// resumedOnHosts is onHosts from a checkpoint unless resume is empty.
-func resumedOnHosts(t *testing.T, cfg config.Config, hosts, each int, resume string, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
-	t.Helper()
-	said := make([]reports, hosts)
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	errs := make([]error, hosts)
-	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
-		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, resume, false, &said[h])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer job.Close()
-		job.corrupt = corrupt
-		wg.Go(func() {
-			errs[h] = w.Run(func(c *collective.Comm) error {
-				ex := tensor.NewExec()
-				defer ex.Close()
-				r, err := newRank(job, c, ex, 1)
-				if err != nil {
-					return err
-				}
-				return body(r)
-			})
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	return &said[0]
-}
-
-// Hosts with folders of their own each save the whole checkpoint. Other hosts resume from it, also
-// fewer ones.
+// Hosts whose folders are not the same are refused, and the marks that tell follow no link.
 func TestFoldersOfHosts(t *testing.T) {
-	t.Parallel()
-	whole := tiny(t, func(c *config.Config) { c.SaveEvery = 2 })
-	train(t, whole, 4, "")
-	_, want := savedProgress(t, whole, whole.Steps)
-
-	var cfgs []config.Config
-	for range 2 {
-		cfg := whole
-		cfg.Out, cfg.Steps = filepath.Join(t.TempDir(), "run"), 2
-		cfgs = append(cfgs, cfg)
-	}
-	if _, errs := trainOnHosts(t, 2, cfgs, ""); errors.Join(errs...) != nil {
-		t.Fatal(errs)
-	}
-	for h, cfg := range cfgs {
-		if _, half := savedProgress(t, cfg, 2); len(half) != len(want) {
-			t.Errorf("host %d has a checkpoint of %d tensors, want %d", h, len(half), len(want))
-		}
-		if left, _ := filepath.Glob(filepath.Join(cfg.Out, ".*")); len(left) > 0 {
-			t.Errorf("host %d is left with %v", h, left)
-		}
-	}
-	alone := cfgs[1] // the first host is lost
-	alone.Steps = whole.Steps
-	train(t, alone, 2, alone.Out)
-	if _, got := savedProgress(t, alone, alone.Steps); !reflect.DeepEqual(got, want) {
-		t.Error("one host that goes on alone ends with other tensors than a run without a break")
-	}
-}
-
-// Each host's folder is locked by its owner, and the marks that tell folders apart follow no link.
-func TestFoldersOfHostsAreLocked(t *testing.T) {
 	t.Parallel()
 	cfgs := []config.Config{tiny(t, nil), {}}
 	cfgs[1] = cfgs[0]
 	cfgs[1].Out = filepath.Join(t.TempDir(), "run")
-	held, err := system.LockFolder(cfgs[1].Out)
-	if err != nil {
-		t.Fatal(err)
+	if _, errs := trainOnHosts(t, 2, cfgs, ""); errs[0] == nil || errs[1] == nil || !strings.Contains(errs[0].Error(), "--out on a file system that all hosts share") {
+		t.Errorf("two folders: %v", errs)
 	}
-	if _, errs := trainOnHosts(t, 2, cfgs, ""); !errors.As(errs[1], new(*system.LockedError)) {
-		t.Errorf("errors %v, want that the second folder is in use", errs)
-	}
-	if err := held.Release(); err != nil {
-		t.Error(err)
+	for _, cfg := range cfgs {
+		if left, _ := filepath.Glob(filepath.Join(cfg.Out, ".host*")); len(left) > 0 {
+			t.Errorf("%v are left", left)
+		}
 	}
 	victim := filepath.Join(t.TempDir(), "victim")
-	if err := errors.Join(os.MkdirAll(cfgs[1].Out, 0o777), os.WriteFile(victim, []byte("precious"), 0o666), os.Symlink(victim, filepath.Join(cfgs[1].Out, ".host-1"))); err != nil {
+	if err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o666), os.Symlink(victim, filepath.Join(cfgs[0].Out, ".host-1"))); err != nil {
 		t.Fatal(err)
 	}
+	cfgs[1].Out = cfgs[0].Out
 	if _, errs := trainOnHosts(t, 2, cfgs, ""); errs[1] == nil {
 		t.Error("a link in place of a mark was followed")
 	}
@@ -217,11 +120,13 @@ func TestCopiesOnHostsChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			undisturbed := guardedConfig(t, c.change)
-			onHosts(t, undisturbed, 2, c.each, nil, run)
+			if _, err := ranksOn(t, undisturbed, []int{c.each, c.each}, "", nil, run); err != nil {
+				t.Fatal(err)
+			}
 			cfg := undisturbed
 			cfg.Out = filepath.Join(t.TempDir(), "run")
 			var attempts tries
-			said := onHosts(t, cfg, 2, c.each, func(r *rank, computed bool) {
+			said, err := ranksOn(t, cfg, []int{c.each, c.each}, "", func(r *rank, computed bool) {
 				if r.Progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
 					return
 				}
@@ -233,7 +138,7 @@ func TestCopiesOnHostsChange(t *testing.T) {
 				}
 			}, run)
 			want := fmt.Sprintf("step 5: %s weights of rank %d changed in memory: they are published again", c.what, c.odd)
-			if alarms := said.texts(); len(alarms) != 1 || alarms[0] != want {
+			if alarms := said.texts(); err != nil || len(alarms) != 1 || alarms[0] != want {
 				t.Errorf("alarms %q, want %q", alarms, want)
 			}
 			sameState(t, name, cfg, undisturbed, cfg.Steps)

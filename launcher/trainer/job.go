@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,7 +41,7 @@ import (
 // checkpoints that the run will hold at the same time: those that it keeps, and one that is being
 // written. Those that exist have their space already. It deletes what killed saves have left.
 func (j *Job) CheckDisk() error {
-	if err := checkpoint.Tidy(checkpoint.NewHeld(j.Folder), j.cfg.Out); err != nil {
+	if err := checkpoint.Tidy(checkpoint.Disk{Folder: j.Folder}, j.cfg.Out); err != nil {
 		return err
 	}
 	free, ok := system.FreeSpace(j.cfg.Out)
@@ -53,9 +54,8 @@ func (j *Job) CheckDisk() error {
 // Job is a run that has been checked: its data is read, and the checkpoint that it resumes, if any,
 // is open and verified.
 type Job struct {
-	Profile bool           // report the time of a step by kind of work at the end
-	Trace   observe.Window // steps whose timeline is written to OUT/trace.json
-	Notes   []string       // to report at the start, before those of the configuration
+	Profile bool     // report the time of a step by kind of work at the end
+	Notes   []string // to report at the start, before those of the configuration
 
 	// Folder is the run's folder, which this job holds; nil: Run holds the one at the path. If it
 	// loses its name or its lock, nothing is written there.
@@ -316,7 +316,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	if world.Ranks() != j.ranks {
 		panic(fmt.Sprintf("trainer: %d ranks run a job for %d", world.Ranks(), j.ranks))
 	}
-	defer garbage.hold()()
+	defer boundGarbage()()
 	j.cores = world.Cores()
 	peak := 0.0
 	if world.Leads() && !world.Late() {
@@ -425,4 +425,25 @@ func Look(cfg config.Config, from string) (notices []string, err error) {
 		}
 	}
 	return append(j.Notes, estimate.Notices(cfg, j.tokenizer)...), nil
+}
+
+// garbageBound is whether runs bound the garbage of Go's heap. The collector lets garbage grow to a
+// share of all that is in use, by default as much again. Tensors are in that heap, so the share
+// would be gigabytes. Collections are cheap all the same: tensors hold no pointers. Tests turn it
+// off.
+var garbageBound = true
+
+// boundGarbage returns memory that is not in use to the system, for example that of reading the
+// text, and bounds garbage until release. release returns the memory of the ranks, so that what
+// follows a run, such as its report, does not add to it.
+func boundGarbage() (release func()) {
+	if !garbageBound {
+		return func() {}
+	}
+	debug.FreeOSMemory()
+	before := debug.SetGCPercent(estimate.GarbagePercent)
+	return func() {
+		debug.SetGCPercent(before)
+		debug.FreeOSMemory()
+	}
 }

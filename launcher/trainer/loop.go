@@ -36,7 +36,7 @@ func (r *rank) run(ctx context.Context) (err error) {
 	steps := r.job.cfg.Steps
 	r.watch.Rates.Start(r.Progress)
 	for r.Progress.Step < steps {
-		r.watch.Rates.Begin(r.Progress.Step + 1)
+		r.watch.Rates.Underway.Store(int64(r.Progress.Step + 1))
 		step, stop, err := r.step(ctx)
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (r *rank) betweenSteps() (err error) {
 	return nil
 }
 
-// finish runs after the last step: the trace, the profile and, unless the run was interrupted, an
+// finish runs after the last step: the profile and, unless the run was interrupted, an
 // evaluation and the sample. It is collective.
 func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	var show func(events.Profile)
@@ -143,11 +143,6 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	done.PassLosses = e.measured.passLosses
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
-		if !interrupted {
-			if done.Gzip, err = r.job.gzipBits(); err != nil {
-				return err
-			}
-		}
 		r.job.interrupted = interrupted
 		if !interrupted {
 			r.job.lossOfEnd = [2]float64{p.Recent.Last(), e.loss}
@@ -163,9 +158,8 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 // serialReporter passes on events one at a time. The steps of a run and a request to stop it are
 // reported by different goroutines.
 type serialReporter struct {
-	to    events.Reporter
-	mu    sync.Mutex
-	saved time.Duration // how long the last save took
+	to events.Reporter
+	mu sync.Mutex
 }
 
 // newSerialReporter wraps a reporter. Benchmarks have none.
@@ -197,20 +191,12 @@ func (r *serialReporter) Profile(e events.Profile) { r.mu.Lock(); defer r.mu.Unl
 func (r *serialReporter) Done(e events.Done) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Done(e) }
 
 // Saved passes on a checkpoint.
-func (r *serialReporter) Saved(e events.Saved) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.saved = e.Lag
-	r.to.Saved(e)
-}
+func (r *serialReporter) Saved(e events.Saved) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Saved(e) }
 
-// Stopping adds the time of the last save, and passes on the end.
+// Stopping passes on the end.
 func (r *serialReporter) Stopping(e events.Stopping) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.About > 0 {
-		e.About += r.saved
-	}
 	r.to.Stopping(e)
 }
 
@@ -225,8 +211,9 @@ func (j *Job) announceStop(ctx context.Context, world spmd.World) (end func()) {
 		}
 		s := events.Stopping{Step: j.progress.Step + 1}
 		if m := j.meter.Load(); m != nil {
-			s = m.Stopping(j.progress.Step, j.cfg.Steps)
+			s.Step = max(s.Step, int(m.Underway.Load()))
 		}
+		s.Step, s.Done = min(s.Step, j.cfg.Steps), s.Step > j.cfg.Steps
 		if spmd.SignalOf(ctx) == syscall.SIGINT {
 			s.Again = "Ctrl-C"
 		}

@@ -146,19 +146,15 @@ func TestEstimateMemory(t *testing.T) {
 		hosts, each int
 		change      func(*config.Config)
 	}{
-		"chain of passes":  {1, 1, func(c *config.Config) { c.Batch, c.MicroBatch, c.ChainPasses = 8, 1, true }},
-		"debug":            {1, 4, func(*config.Config) {}},
-		"pairs, deferred":  {1, 4, func(c *config.Config) { c.EP, c.MicroBatch, c.Model.Dim = 2, 1, 256 }},
-		"groups of MTP":    {1, 2, func(c *config.Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
-		"recompute, nvfp4": {1, 2, func(c *config.Config) { c.Recompute, c.Precision = "full", "nvfp4" }},
+		"chain of passes": {1, 1, func(c *config.Config) { c.Batch, c.MicroBatch, c.ChainPasses = 8, 1, true }},
+		"pairs, deferred": {1, 4, func(c *config.Config) { c.EP, c.MicroBatch, c.Model.Dim = 2, 1, 256 }},
+		"groups of MTP":   {1, 2, func(c *config.Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
 		"cp, tp, MTP": {1, 4, func(c *config.Config) {
 			c.CP, c.TP, c.Seq, c.Batch, c.Model.MTPLayers, c.Precision = 2, 2, 256, 2, 1, "mxfp8"
 		}},
 		"fsdp, mxfp8":          {4, 2, func(c *config.Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 }},
-		"replicas on hosts":    {2, 2, func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 1, "mxfp8", 1 }},
 		"cp on hosts":          {4, 1, shared(4, 1)},
 		"cp, tp, MTP on hosts": {2, 2, func(c *config.Config) { shared(2, 2)(c); c.Model.MTPLayers = 1 }},
-		"tp on hosts":          {4, 1, shared(1, 4)},
 	} {
 		t.Run(fmt.Sprintf("%s/%dx%d", name, c.hosts, c.each), func(t *testing.T) {
 			cfg, ranks := measurable(t), c.hosts*c.each

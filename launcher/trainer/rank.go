@@ -3,6 +3,8 @@ package trainer
 // One rank of a run and its parts.
 
 import (
+	"time"
+
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
@@ -10,6 +12,7 @@ import (
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/guard"
 	"spmoe/launcher/trainer/observe"
 	"spmoe/launcher/trainer/save"
 	"spmoe/launcher/trainer/state"
@@ -173,9 +176,9 @@ func newModel(cfg config.Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, er
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() {
 	w, j := &r.watch, r.job
-	w.Tracer = observe.NewTracer(j.Trace, j.cfg, r.links, r.Pipe, r.alarms)
-	w.Profiler = observe.NewProfiler(w.Tracer.Now, r.links.Met)
-	w.Tracer.Timer, r.ex.Profile = w.Profiler.Timer, w.Profiler.Timer
+	begin := time.Now()
+	w.Profiler = observe.NewProfiler(func() time.Duration { return time.Since(begin) }, r.links.Met)
+	r.ex.Profile = w.Profiler.Timer
 	w.Recorder = &observe.Recorder{
 		Cfg: &j.cfg, Folder: j.Folder, Cores: j.cores, BytesPerToken: j.bytesPerToken,
 		Comm: r.comm, Peers: r.mesh.World, Ex: r.ex, State: r.TrainState, Alarms: r.alarms,
@@ -192,7 +195,7 @@ func (r *rank) addTasks() error {
 	}
 	r.evaluator = &evaluator{
 		job: j, comm: r.comm, readers: r.mesh.World, ex: r.ex, state: r.TrainState,
-		recorder: w.Recorder, tracer: w.Tracer, windows: windows,
+		recorder: w.Recorder, windows: windows,
 	}
 	config, err := config.TOML(j.cfg)
 	if err != nil {
@@ -201,7 +204,7 @@ func (r *rank) addTasks() error {
 	saver, err := save.NewSaver(j.cfg, j.tokenizerFile, j.files, j.Folder, r.comm)
 	r.checkpoints = &save.Checkpointer{
 		Cfg: j.cfg, Report: j.report, Lead: r.lead(), State: r.TrainState, Guard: r.guards.state,
-		Recorder: w.Recorder, Tracer: w.Tracer, Alarms: r.alarms, Saver: saver, Clock: j.clock,
+		Recorder: w.Recorder, Alarms: r.alarms, Saver: saver, Clock: j.clock,
 		Config: config,
 	}
 	return err
@@ -234,15 +237,10 @@ func buildPipeline(cfg config.Config, c *collective.Comm) (*pipe.Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan.Build(
-		c,
-		cfg.LayoutOrDefault(c.Size()),
-		estimate.MessageBytes(cfg, c.Size()),
-		func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
-			on.FSDP, on.Cut = cfg.FSDP, optim.Cut(estimate.Rule(cfg))
-			return newModel(cfg, on, stage)
-		},
-	)
+	return plan.Build(c, cfg.LayoutOrDefault(c.Size()), estimate.MessageBytes(cfg, c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+		on.FSDP, on.Cut = cfg.FSDP, optim.Cut(estimate.Rule(cfg))
+		return newModel(cfg, on, stage)
+	})
 }
 
 // build creates this rank's part of the model. It is collective.
@@ -269,4 +267,30 @@ func (r *rank) activationPeak() int {
 		return r.Pipe.ActivationPeak(r.ex)
 	}
 	return r.Model.ActivationPeak(r.ex)
+}
+
+// guards holds the guards of a rank.
+type guards struct {
+	state     *guard.State
+	gradients *guard.Gradients
+}
+
+// newGuards creates the guards of a rank that has a model, an optimizer and data.
+func newGuards(r *rank) guards {
+	cfg := &r.job.cfg.Guard
+	lost := state.Lost{Comm: r.comm, Progress: &r.Progress, Vault: r.vault, Alarms: r.alarms}
+	return guards{
+		state:     &guard.State{Lost: lost, Every: cfg.Every, Ex: r.ex, State: r.TrainState},
+		gradients: &guard.Gradients{Lost: lost, Guard: *cfg, Ex: r.ex, Optim: r.Optim},
+	}
+}
+
+// judge decides what to do with the gradients of an attempt. It is collective.
+func (g *guards) judge(a guard.Attempt) (guard.Verdict, error) {
+	if a.Totals.Damaged > 0 {
+		if again, err := g.state.Judge(); again || err != nil {
+			return guard.ComputeAgain, err
+		}
+	}
+	return g.gradients.Judge(a)
 }

@@ -8,16 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 
-	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/observe"
-	"spmoe/moe"
 )
 
 // recorded is a tiny run in MXFP8 that writes a record.
@@ -29,6 +26,9 @@ func recorded(t *testing.T, change func(*config.Config)) config.Config {
 		}
 	})
 }
+
+// The tiny model quantizes so many operands in a step of 256 tokens that choose 2 experts each.
+const operands, operandElements = 40, 327680
 
 func readRecord(t *testing.T, cfg config.Config) *record.Log {
 	t.Helper()
@@ -61,14 +61,14 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, e, r)
 			}
 		}
-		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*len(operands) {
+		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*operands {
 			t.Fatalf("%d ranks: %d steps, %d evaluations, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Loads), len(log.Quantized))
 		}
 		done := got.done[0]
 		want := record.Done{
-			Step: 6, HeldOut: record.Number(done.HeldOut.Last), Gzip: record.Number(done.Gzip), Passes: log.Done.Passes,
+			Step: 6, HeldOut: record.Number(done.HeldOut.Last), Passes: log.Done.Passes,
 		}
-		if want.Gzip <= 0 || !reflect.DeepEqual(*log.Done, want) || math.Abs(float64(meanOf(log.Done.Passes)-want.HeldOut)) > 1e-12 {
+		if !reflect.DeepEqual(*log.Done, want) || math.Abs(float64(meanOf(log.Done.Passes)-want.HeldOut)) > 1e-12 {
 			t.Errorf("%d ranks: done %+v, want %+v", ranks, *log.Done, want)
 		}
 		for i, l := range log.Loads {
@@ -80,15 +80,15 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%d ranks: load %+v", ranks, l)
 			}
 		}
+		elements := int64(0)
 		for i, q := range log.Quantized {
-			want := operands[i%len(operands)]
-			if name := fmt.Sprint(q.Layer, " ", q.Linear, " ", q.Tensor); q.Step != []int{1, 3, 6}[i/len(operands)] || name != want.name ||
-				q.Format != "e4m3" {
-				t.Errorf("%d ranks: step %d has %s in %s, want %s", ranks, q.Step, name, q.Format, want.name)
+			elements += q.Elements
+			if q.Step != []int{1, 3, 6}[i/operands] || q.Format != "e4m3" || q.SQNR() < 28 || q.SQNR() > 40 || q.Saturated != 0 || q.Flushed > q.Elements/20 {
+				t.Errorf("%d ranks: %+v at %.1f dB", ranks, q, q.SQNR())
 			}
-			if q.Elements != want.elements || q.SQNR() < 28 || q.SQNR() > 40 || q.Saturated != 0 || q.Flushed > q.Elements/20 {
-				t.Errorf("%d ranks: %+v at %.1f dB, want %d elements", ranks, q, q.SQNR(), want.elements)
-			}
+		}
+		if elements != 3*operandElements {
+			t.Errorf("%d ranks: operands of %d elements, want %d", ranks, elements, 3*operandElements)
 		}
 		if tm := log.Times; tm.Steps != 5 || !(tm.Seconds > 0) || !(tm.Families["mx forward"] > 0) || !(tm.Families["quantize"] > 0) {
 			t.Errorf("%d ranks: times %+v", ranks, *tm)
@@ -97,28 +97,6 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%d ranks: a profile was reported unasked", ranks)
 		}
 	}
-}
-
-// operands are those of the tiny model's quantized layers in a step of 256 tokens that choose 2
-// experts each.
-var operands = []struct {
-	name     string
-	elements int64
-}{
-	{"0 mlp.down_proj input", 256 * 64}, {"0 mlp.down_proj weight", 32 * 64}, {"0 mlp.down_proj gradient", 256 * 32},
-	{"0 mlp.gate_up_proj input", 256 * 32}, {"0 mlp.gate_up_proj weight", 128 * 32}, {"0 mlp.gate_up_proj gradient", 256 * 128},
-	{"0 self_attn.kv_a_proj_with_mqa weight", 24 * 32}, {"0 self_attn.kv_a_proj_with_mqa gradient", 256 * 24},
-	{"0 self_attn.kv_b_proj input", 256 * 16}, {"0 self_attn.kv_b_proj weight", 48 * 16}, {"0 self_attn.kv_b_proj gradient", 256 * 48},
-	{"0 self_attn.o_proj input", 256 * 32}, {"0 self_attn.o_proj weight", 32 * 32}, {"0 self_attn.o_proj gradient", 256 * 32},
-	{"0 self_attn.q_proj input", 256 * 32}, {"0 self_attn.q_proj weight", 32 * 32}, {"0 self_attn.q_proj gradient", 256 * 32},
-	{"1 experts.down_proj input", 512 * 32}, {"1 experts.down_proj weight", 4 * 32 * 32}, {"1 experts.down_proj gradient", 512 * 32},
-	{"1 experts.gate_up_proj input", 512 * 32}, {"1 experts.gate_up_proj weight", 4 * 64 * 32}, {"1 experts.gate_up_proj gradient", 512 * 64},
-	{"1 self_attn.kv_a_proj_with_mqa weight", 24 * 32}, {"1 self_attn.kv_a_proj_with_mqa gradient", 256 * 24},
-	{"1 self_attn.kv_b_proj input", 256 * 16}, {"1 self_attn.kv_b_proj weight", 48 * 16}, {"1 self_attn.kv_b_proj gradient", 256 * 48},
-	{"1 self_attn.o_proj input", 256 * 32}, {"1 self_attn.o_proj weight", 32 * 32}, {"1 self_attn.o_proj gradient", 256 * 32},
-	{"1 self_attn.q_proj input", 256 * 32}, {"1 self_attn.q_proj weight", 32 * 32}, {"1 self_attn.q_proj gradient", 256 * 32},
-	{"1 shared_experts.down_proj input", 256 * 32}, {"1 shared_experts.down_proj weight", 32 * 32}, {"1 shared_experts.down_proj gradient", 256 * 32},
-	{"1 shared_experts.gate_up_proj input", 256 * 32}, {"1 shared_experts.gate_up_proj weight", 64 * 32}, {"1 shared_experts.gate_up_proj gradient", 256 * 64},
 }
 
 // Loads, biases and phases are recorded every 20 steps if nothing else is said; the phases are
@@ -143,11 +121,6 @@ func TestLoadEvery(t *testing.T) {
 		if math.Abs(sum-p.Seconds) > 1e-6*p.Seconds || !(p.Seconds > 0) {
 			t.Errorf("the families take %v, the step %v", sum, p.Seconds)
 		}
-	}
-	s := log.Starts[0]
-	if s.Ranks != 2 || s.Tokens != int64(cfg.Batch*cfg.Seq) || s.FLOPs != cfg.Model.FLOPsPerToken(cfg.Seq) || !(s.Peak > 0) ||
-		!(s.Time > 1e9) {
-		t.Errorf("start %+v", s)
 	}
 }
 
@@ -183,7 +156,7 @@ func TestResumedRecord(t *testing.T) {
 	if got := readRecord(t, cfg); !reflect.DeepEqual(got, finished) {
 		t.Errorf("the record holds\n%.2000s, before\n%.2000s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", finished))
 	}
-	for after := 2; after <= 5; after++ {
+	for _, after := range []int{2, 5} {
 		t.Run(fmt.Sprintf("interrupted after %d", after), func(t *testing.T) {
 			cfg := cfg
 			cfg.Out, cfg.SaveEvery = t.TempDir(), 0
@@ -203,7 +176,7 @@ func TestResumedRecord(t *testing.T) {
 			}
 		})
 	}
-	for step := 5; step > 0; step-- {
+	for _, step := range []int{4, 1} {
 		t.Run(fmt.Sprintf("back to step %d", step), func(t *testing.T) {
 			for newer := step + 1; newer <= 6; newer++ {
 				if err := os.RemoveAll(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", newer))); err != nil {
@@ -217,125 +190,6 @@ func TestResumedRecord(t *testing.T) {
 				t.Errorf("the record holds\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
 			}
 		})
-	}
-}
-
-// Other recipes record what they quantize, and how; what travels as codes is measured where it was
-// numbers.
-func TestRecordOfRecipes(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		change   func(*config.Config)
-		operands int
-		format   string // of gradients
-		least    float64
-	}{
-		"bf16":                {func(c *config.Config) { c.Precision = "bf16" }, 0, "", 0},
-		"mxfp8-experts":       {func(c *config.Config) { c.Precision = "mxfp8-experts" }, 6, "e4m3", 28},
-		"mxfp8 with e5m2":     {func(c *config.Config) { c.MX.Gradient = "e5m2" }, len(operands), "e5m2", 22},
-		"mxint8":              {func(c *config.Config) { c.Precision = "mxint8" }, len(operands), "int8", 35},
-		"mxfp8 on the wire":   {func(c *config.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, len(operands), "e4m3", 28},
-		"floor":               {func(c *config.Config) { c.MX.Scale = "floor" }, len(operands), "e4m3", 24},
-		"no MoE layer at all": {func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers }, 2 * 17, "e4m3", 28},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := recorded(t, func(cfg *config.Config) { cfg.Steps = 1; c.change(cfg) })
-			train(t, cfg, 2, "")
-			log := readRecord(t, cfg)
-			if len(log.Quantized) != c.operands {
-				t.Fatalf("%d operands, want %d", len(log.Quantized), c.operands)
-			}
-			var saturated int64
-			for _, q := range log.Quantized {
-				if q.Tensor == record.Gradient && q.Format != c.format || !(q.SQNR() > c.least && q.SQNR() < 60) {
-					t.Errorf("%+v at %.1f dB, want more than %.0f", q, q.SQNR(), c.least)
-				}
-				saturated += q.Saturated
-			}
-			if (saturated > 0) != (name == "floor") {
-				t.Errorf("%d values saturated", saturated)
-			}
-			if moeLayers := cfg.Model.MoELayers(); len(log.Loads) != moeLayers {
-				t.Errorf("%d loads of %d layers", len(log.Loads), moeLayers)
-			}
-		})
-	}
-}
-
-// A job that is disturbed computes with what it is left with, and its record says how bad that is.
-func TestDisturb(t *testing.T) {
-	t.Parallel()
-	cfg := recorded(t, nil)
-	run := func(disturb func(moe.Quantized)) *record.Log {
-		cfg := cfg
-		cfg.Out = t.TempDir()
-		job, err := Prepare(cfg, 2, "", &reports{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		job.Disturb = disturb
-		if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
-			t.Fatal(err)
-		}
-		return readRecord(t, cfg)
-	}
-	want := run(nil).Timeless()
-	if got := run(func(moe.Quantized) {}).Timeless(); !reflect.DeepEqual(got, want) {
-		t.Error("a disturbance that changes nothing does")
-	}
-	// Scales of weights off by a binade: twice the weight, as much noise as signal.
-	got := run(func(q moe.Quantized) {
-		if q.Operand == moe.Weight {
-			for i := range q.Rows.Scales.U8() {
-				q.Rows.Scales.U8()[i]++
-			}
-		}
-	})
-	if got.Evals[0].Loss == want.Evals[0].Loss || got.Steps[0].Loss == want.Steps[0].Loss {
-		t.Errorf("the first losses are %v and %v, undisturbed", got.Evals[0].Loss, got.Steps[0].Loss)
-	}
-	for i, q := range got.Quantized {
-		if broken := q.SQNR() < 1 && q.SQNR() > -1; broken != (q.Tensor == record.Weight) {
-			t.Errorf("%+v at %.1f dB, undisturbed %.1f dB", q, q.SQNR(), want.Quantized[i].SQNR())
-		}
-	}
-}
-
-// A record that cannot be written ends the run with an error.
-func TestRecordFails(t *testing.T) {
-	t.Parallel()
-	cfg := recorded(t, nil)
-	if err := os.MkdirAll(filepath.Join(cfg.Out, record.File, "in the way"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	job, err := Prepare(cfg, 2, "", &reports{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err == nil || !strings.Contains(err.Error(), record.File) {
-		t.Errorf("error %v, want one about %s", err, record.File)
-	}
-	if _, err := checkpoint.Latest(cfg.Out); !errors.Is(err, checkpoint.ErrNone) {
-		t.Errorf("error %v, want %v", err, checkpoint.ErrNone)
-	}
-}
-
-// A run goes on while its record cannot be written, and says so once, and when it can be again. It
-// goes on when lines are lost too, unless it was asked for a record.
-func TestRecordIsLost(t *testing.T) {
-	t.Parallel()
-	for every, want := range map[int]string{0: "training goes on: the record has ended", 3: "is being written again"} {
-		report := onRanks(t, recorded(t, func(c *config.Config) { c.RecordEvery = every }), 1, "", func(r *rank) error {
-			for _, err := range []error{errors.New("no space left"), errors.New("no space left"), nil, nil, record.ErrEnded} {
-				if got := r.watch.Recorder.HandleError(err); (got != nil) != (every > 0 && err == record.ErrEnded) {
-					t.Errorf("record_every %d: %v becomes error %v", every, err, got)
-				}
-			}
-			return nil
-		})
-		if n := len(report.alarms); n < 2 || n > 3 || !strings.Contains(report.alarms[n-1].Text, want) {
-			t.Errorf("record_every %d: alarms %+v, want %q", every, report.alarms, want)
-		}
 	}
 }
 

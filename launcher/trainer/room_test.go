@@ -86,9 +86,10 @@ func TestKilledInAnySave(t *testing.T) {
 		room   float64  // in checkpoints
 		linked []string // files of the old one that have another name
 		lost   bool     // a kill may lose it
-	}{"two": {2.3, nil, false}, "one": {1.4, nil, true}, "one, linked": {1.4, names, false}} {
+		stride int      // operations between kills
+	}{"two": {2.3, nil, false, 3}, "one": {1.4, nil, true, 1}, "one, linked": {1.4, names, false, 3}} {
 		hidden, lost := 0, 0 // kills that left the old one hidden, and nothing
-		for left, killed := 0, true; killed; left++ {
+		for left, killed := 0, true; killed; left += c.stride {
 			cfg := begin()
 			elsewhere := t.TempDir()
 			for _, f := range c.linked {

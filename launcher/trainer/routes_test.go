@@ -50,7 +50,7 @@ func recording(t *testing.T, precision string) config.Config {
 // A run has the same routes in every layout, and has its own bits when it replays them.
 func TestReplayOfOwnRoutes(t *testing.T) {
 	first := recording(t, "bf16")
-	want := outcomeFrom(t, first, train(t, first, 1, ""))
+	want, _ := outcomeOn(t, first, []int{1}, "", nil)
 	made := routesIn(t, first)
 	if len(made) != first.Steps || sameSteps(made[:1], made[1:]) {
 		t.Fatalf("%d steps are recorded, or they are all the same", len(made))
@@ -64,32 +64,9 @@ func TestReplayOfOwnRoutes(t *testing.T) {
 		cfg.ReplayRoutes, cfg.ReplayWeights = filepath.Join(first.Out, RoutesFile), i%2 == 0
 		cfg.Recompute = []string{"full", "selective", "none"}[i%3]
 		what := fmt.Sprintf("%v, recompute %s, weights %t", l, cfg.Recompute, cfg.ReplayWeights)
-		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, what, want)
+		placed{layout: l}.outcome(t, cfg, "").equals(t, what, want)
 		if !sameSteps(routesIn(t, cfg), made) {
 			t.Errorf("%s: other routes than those that were replayed", what)
-		}
-	}
-}
-
-// A run in another precision has the experts of the file, and with weights its weights too.
-func TestReplayOfOtherRoutes(t *testing.T) {
-	first := recording(t, "bf16")
-	train(t, first, 2, "")
-	made := routesIn(t, first)
-	own := recording(t, "mxfp8")
-	train(t, own, 2, "")
-	if slices.Equal(routesIn(t, own)[1].Experts, made[1].Experts) {
-		t.Fatal("both precisions choose the same experts: this test cannot fail")
-	}
-	for _, weights := range []bool{false, true} {
-		cfg := recording(t, "mxfp8")
-		cfg.Recompute = "full"
-		cfg.ReplayRoutes, cfg.ReplayWeights = filepath.Join(first.Out, RoutesFile), weights
-		train(t, cfg, 4, "")
-		for i, s := range routesIn(t, cfg) {
-			if !slices.Equal(s.Experts, made[i].Experts) || slices.Equal(s.Weights, made[i].Weights) != weights {
-				t.Errorf("weights %t: step %d has other experts, or other weights", weights, s.Step)
-			}
 		}
 	}
 }
@@ -99,7 +76,7 @@ func TestReplayOfOtherRoutes(t *testing.T) {
 func TestRoutesResume(t *testing.T) {
 	whole := recording(t, "bf16")
 	whole.Steps, whole.SaveEvery, whole.Keep = 3, 1, 9
-	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	want, _ := outcomeOn(t, whole, []int{1}, "", nil)
 	made := routesIn(t, whole)
 	file := filepath.Join(whole.Out, RoutesFile)
 	content, err := os.ReadFile(file)
@@ -109,15 +86,12 @@ func TestRoutesResume(t *testing.T) {
 	if err := os.WriteFile(file, content[:len(content)-100], 0o666); err != nil { // in step 3
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(filepath.Join(whole.Out, "step-00000003")); err != nil {
-		t.Fatal(err)
-	}
 	replayed := filepath.Join(t.TempDir(), "replayed.arrow")
 	if err := os.WriteFile(replayed, content, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	whole.ReplayRoutes = replayed
-	got := outcomeFrom(t, whole, train(t, whole, 1, whole.Out))
+	got, _ := outcomeOn(t, whole, []int{1}, whole.Out, nil)
 	if !sameSteps(routesIn(t, whole), made) || got.state != want.state {
 		t.Error("the resumed run has other routes or another state")
 	}
@@ -129,14 +103,10 @@ func TestRoutesThatDoNotFit(t *testing.T) {
 	train(t, cfg, 1, "")
 	file := filepath.Join(cfg.Out, RoutesFile)
 	for want, change := range map[string]func(*config.Config){
-		"no such file":                              func(c *config.Config) { c.ReplayRoutes = "gone.arrow" },
 		"it has no routes":                          nil,
 		"seed 1, but this one has 2":                func(c *config.Config) { c.Seed = 2 },
-		"sequences per step 16, but":                func(c *config.Config) { c.Batch = 32 },
 		"experts per token 2, but":                  func(c *config.Config) { c.Model.TopK = 1 },
-		"experts in layers [1 2 3 4 5":              func(c *config.Config) { c.Model.Layers = 6 },
 		"replay_weights needs replay_routes":        func(c *config.Config) { c.ReplayRoutes, c.ReplayWeights = "", true },
-		"need a model with routed experts":          func(c *config.Config) { c.Model.DenseLayers, c.Model.MTPLayers = c.Model.Layers, 0 },
 		"end after step 1: they do not have step 2": func(c *config.Config) { c.Steps = 2 },
 	} {
 		other := recording(t, "bf16")

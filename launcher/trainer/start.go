@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"spmoe/collective"
 	"spmoe/internal/fault"
@@ -92,6 +93,7 @@ func (r *rank) recall(step int64) error {
 // ranks must have the checksums that training had when it was saved. It is collective.
 func readState(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm) error {
 	want, mine := from.Sums(), s.Pieces()
+	slices.SortFunc(mine, func(a, b checkpoint.Piece) int { return strings.Compare(a.Name, b.Name) }) // as in shards
 	kinds := slices.Sorted(maps.Keys(want))
 	have := make([]uint32, 2*len(kinds)) // checksums, and numbers of the pieces that they are of
 	if !s.First {                        // the first of the ranks with these biases counts them

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,67 +50,8 @@ func TestInitFrom(t *testing.T) {
 				t.Errorf("from %s: %s is not zero", from, name)
 			}
 		}
-		if o, _ := sameBits(t, run, onOneHost(mesh.Default(2), mesh.Default(4))); o.evals[0] != last {
+		if o := sameBits(t, run, onOneHost(mesh.Default(2), mesh.Default(4))); o.evals[0] != last {
 			t.Errorf("from %s: the first loss is %v, the source ended with %v", from, o.evals[0], last)
 		}
-	}
-}
-
-// Ranks of hosts with different Go installations do not start: each would train on its own text.
-func TestDifferentBuiltinText(t *testing.T) {
-	own := goTree(t, "// what people write about the code they write\n")
-	cfg := tiny(t, nil)
-	cfg.Data = nil
-	var jobs [3]*Job
-	for i, root := range []string{own, filepath.Join(own, "gone"), own} {
-		t.Setenv("GOROOT", root)
-		var err error
-		if jobs[i], err = Prepare(cfg, 2, "", &reports{}); err != nil {
-			t.Fatal(err)
-		}
-		defer jobs[i].Close()
-	}
-	if err := agreeOnHosts([2]*Job{jobs[0], jobs[2]}); err != nil {
-		t.Error(err)
-	}
-	err := agreeOnHosts([2]*Job{jobs[0], jobs[1]})
-	for _, want := range []string{
-		fmt.Sprintf("the text is the Go sources in %s (go1.99, named by GOROOT) (SHA-256 ", filepath.Join(own, "src")), ") on rank 0 on host a, but built-in, spmoe's own sources",
-		") on rank 1 on host b: install the same Go on all hosts, or give the same --data",
-	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-	if got := jobs[1].corpus; !strings.HasPrefix(got.Builtin, "built-in") || got.Train < 4<<20 {
-		t.Errorf("without Go, the text is %+v", got)
-	}
-}
-
-func TestInitFromOther(t *testing.T) {
-	t.Parallel()
-	source := tiny(t, nil)
-	train(t, source, 1, "")
-	cfg := source
-	cfg.InitFrom, cfg.Out, cfg.Model.Layers = source.Out, filepath.Join(t.TempDir(), "run"), 3
-	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "holds a model of") ||
-		!strings.Contains(err.Error(), "step-00000004") {
-		t.Errorf("error %v", err)
-	}
-	// A rank each opens the run for itself, which goes on between the two.
-	cfg.Model.Layers = source.Model.Layers
-	var jobs [2]*Job
-	for i := range jobs {
-		var err error
-		if jobs[i], err = Prepare(cfg, 2, "", &reports{}); err != nil {
-			t.Fatal(err)
-		}
-		defer jobs[i].Close()
-		source.Steps++
-		train(t, source, 1, source.Out)
-	}
-	if err := agreeOnHosts(jobs); err == nil ||
-		!strings.Contains(err.Error(), "the first state is "+filepath.Join(source.Out, "step-00000004")) {
-		t.Errorf("error %v", err)
 	}
 }

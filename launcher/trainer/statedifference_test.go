@@ -34,11 +34,8 @@ func TestCompareStates(t *testing.T) {
 		tensor       string // the beginning of its name
 		tensors      int    // 0: all
 	}{
-		"norm":         {func(*config.Config) {}, func(c *config.Config) { c.Optimizer.ClipNorm = 0.01 }, "all layers", save.AllGradients, 0},
-		"bf16 moments": {func(c *config.Config) { c.Optimizer.Moments = "bf16" }, func(c *config.Config) { c.Optimizer.Moments, c.Optimizer.ClipNorm = "bf16", 0.01 }, "all layers", save.AllGradients, 0},
-		"rate":         {unclipped, func(c *config.Config) { unclipped(c); c.Optimizer.LR *= 2 }, "layer ", "model.layers.", 0},
-		"biases":       {unclipped, func(c *config.Config) { unclipped(c); c.Model.BiasSpeed *= 2 }, "layer 1", "model.layers.1.mlp.gate.e_score_correction_bias", 1},
-		"seed":         {unclipped, func(c *config.Config) { unclipped(c); c.Seed++ }, "", "", 0},
+		"norm":   {func(*config.Config) {}, func(c *config.Config) { c.Optimizer.ClipNorm = 0.01 }, "all layers", save.AllGradients, 0},
+		"biases": {unclipped, func(c *config.Config) { unclipped(c); c.Model.BiasSpeed *= 2 }, "layer 1", "model.layers.1.mlp.gate.e_score_correction_bias", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := stateAfter(t, c.base), stateAfter(t, c.change)
@@ -57,9 +54,6 @@ func TestCompareStates(t *testing.T) {
 			}
 			if d.Tensors != len(names) || c.tensors > 0 && d.Tensors != c.tensors {
 				t.Errorf("%d tensors differ, want %d", d.Tensors, max(c.tensors, len(names)))
-			}
-			if vectors := strings.Join(names, " "); name == "rate" && strings.Contains(vectors, "exp_avg") {
-				t.Errorf("another rate changes moments: %s", vectors)
 			}
 		})
 	}

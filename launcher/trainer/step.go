@@ -84,7 +84,7 @@ func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
 
 	// Record the step and store the state after it.
 	fault.Point(fault.AfterStep)
-	if err := r.watch.After(s, time.Since(begin), r.Data.Rows); err != nil {
+	if err := r.watch.After(s, time.Since(begin)); err != nil {
 		return s, false, err
 	}
 	return s, a.Totals.Stop > 0, r.storeState()
@@ -152,7 +152,9 @@ func (r *rank) reduce(ctx context.Context, local state.Totals) (a guard.Attempt,
 	if a.Norm, err = r.Optim.Reduce(); err != nil {
 		return a, err
 	}
-	local.Damaged = r.guards.afterReduce()
+	if r.guards.state.Compare() { // memory of this rank has changed since the last step
+		local.Damaged = 1
+	}
 	if ctx.Err() != nil {
 		local.Stop = 1
 	}
@@ -160,7 +162,7 @@ func (r *rank) reduce(ctx context.Context, local state.Totals) (a guard.Attempt,
 		local.Save = r.checkpoints.Clock.Due(r.job.cfg.SaveEvery.Time())
 	}
 	if a.Totals, err = local.Sum(r.ex, r.comm); a.Totals.Stop == 0 {
-		r.watch.Rates.Begin(r.Progress.Step + 2) // a request now ends the run after the next step
+		r.watch.Rates.Underway.Store(int64(r.Progress.Step + 2)) // a request now ends the run after the next step
 	}
 	return a, err
 }

@@ -1,12 +1,10 @@
 package trainer
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"spmoe/datasets"
@@ -81,30 +79,5 @@ func TestBitsPerByte(t *testing.T) {
 	}
 	if first, last := (events.LossChange{First: math.Ln2, Last: 2 * math.Ln2}).BitsPerByte(); first != 1 || last != 2 {
 		t.Errorf("%g and %g bits a byte, want 1 and 2", first, last)
-	}
-}
-
-// A vocabulary that does not hold the tokenizer's is refused; a tokenizer that is part of the
-// program is not kept.
-func TestTokenizerVocabulary(t *testing.T) {
-	t.Parallel()
-	cfg, size := withTokenizer(t, func(c *config.Config) { c.Steps = 1 })
-	cfg.Model.Vocab = size - 1
-	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has %d tokens", size)) {
-		t.Errorf("error %v", err)
-	}
-	cfg.Tokenizer, cfg.Model.Vocab = "tiktoken:gpt2", 50304
-	stale := filepath.Join(cfg.Out, datasets.TokenizerFile)
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(stale, []byte("of a run that never saved"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	train(t, cfg, 1, "")
-	for _, folder := range []string{cfg.Out, filepath.Join(cfg.Out, "step-00000001")} {
-		if _, err := os.Stat(filepath.Join(folder, datasets.TokenizerFile)); !os.IsNotExist(err) {
-			t.Errorf("%s has a tokenizer: %v", folder, err)
-		}
 	}
 }

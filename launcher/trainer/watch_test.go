@@ -2,24 +2,20 @@ package trainer
 
 import (
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/observe"
 )
 
-// What only watches a run changes no bit of it: profiles, traces, records, samples, and the number
+// What only watches a run changes no bit of it: profiles, records, samples, and the number
 // of threads.
 func TestProfileChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*config.Config){
-		"bf16":   func(c *config.Config) { c.Precision = "bf16" },
 		"mxfp8":  func(c *config.Config) { c.Precision = "mxfp8" },
-		"nvfp4":  func(c *config.Config) { c.Precision = "nvfp4" },
 		"stages": func(c *config.Config) { c.PP = 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +33,7 @@ func TestProfileChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			job.Profile, job.Trace = true, observe.Window{First: 2, Last: 4}
+			job.Profile = true
 			if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
 				t.Fatal(err)
 			}
@@ -58,11 +54,6 @@ func TestProfileChangesNothing(t *testing.T) {
 			valid := func(text string) string { return strings.ToValidUTF8(text, "\ufffd") } // as in JSON
 			if n := len(log.Samples); n != 3 || log.Samples[0].Text != valid(got.samples[0].Text) || log.Samples[2].Text != valid(got.done[0].Sample) {
 				t.Errorf("recorded are %d samples: %s", n, fmt.Sprintf("%+v", log.Samples))
-			}
-			// A run that is resumed at the step of a sample records it once.
-			train(t, watched, 2, filepath.Join(watched.Out, "step-00000004"))
-			if again := readRecord(t, watched); !reflect.DeepEqual(again.Timeless().Samples, log.Timeless().Samples) {
-				t.Errorf("resumed: %+v, want %+v", again.Samples, log.Samples)
 			}
 		})
 	}

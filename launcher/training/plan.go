@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"spmoe/datasets"
-	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/inspecting"
 	"spmoe/launcher/record"
@@ -22,14 +21,6 @@ import (
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
 )
-
-// noteRuns notes that the folder of a run that resumes from a checkpoint has those of other runs.
-func (f *TrainFlags) noteRuns(run, from string) {
-	if several := checkpoint.Several(run); several != "" && from != "" {
-		f.notes = append(f.notes, fmt.Sprintf("%s has checkpoints of several runs (%s): this one goes on from %s and deletes none of the others; move them to a folder of their own",
-			run, several, filepath.Base(from)))
-	}
-}
 
 // compare notes how a resumed run differs from its checkpoint. It returns an error for a change of
 // what the run computes, unless the user allows it, and for one that is impossible.

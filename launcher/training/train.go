@@ -18,7 +18,6 @@ import (
 	"spmoe/datasets"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -38,7 +37,6 @@ type TrainFlags struct {
 	dryRun  bool
 	display running.DisplayFlags
 	profile bool
-	trace   string
 	lock    string
 	side    running.SideTaskFlags
 	given   *[]cli.Assignment
@@ -65,7 +63,6 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	fs.StringVar(&f.display.Color, "color", "auto", "(output) `WHEN` color the output: auto (on a terminal, unless NO_COLOR is set), always or never")
 	fs.IntVar(&f.display.Columns, "columns", 0, cli.Internal+"width of the launcher's terminal")
 	fs.BoolVar(&f.profile, "profile", false, "(output) print a breakdown of the step time at the end")
-	fs.StringVar(&f.trace, "trace", "", "(output) `steps=A..B` write a Perfetto timeline of steps A to B to OUT/trace.json")
 	fs.StringVar(&f.lock, "lock", "", cli.Internal+"identity of the launcher's lock of --out")
 	f.side.Define(fs)
 	f.given, f.all = cli.Bind(fs, cli.TrainDefaults), fs
@@ -75,7 +72,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 // MayDiffer lists the flags outside of the configuration that may differ between ranks that mpirun
 // or srun starts. A new flag is compared unless it is added here.
 var MayDiffer = []string{
-	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
+	"np", "n", "ranks", "tag-output", "bind-to", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", "set", // what they say is compared
 	"log-format", "plain", "color", "columns", "report", "lock",
 }
@@ -151,9 +148,7 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 			return err
 		}
 	}
-	if err := f.observe(job, cfg); err != nil {
-		return err
-	}
+	f.observe(job)
 	if err := claim.Begin(from); err != nil {
 		return err
 	}
@@ -189,12 +184,8 @@ func withRanks(err error, from string, ranks int) error {
 }
 
 // observe sets what a job records besides training.
-func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
+func (f *TrainFlags) observe(job *trainer.Job) {
 	job.Profile, job.Notes, job.Settings = f.profile, append(job.Notes, f.notes...), f.Settings()
-	if job.Trace, err = cli.ParseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {
-		err = fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
-	}
-	return err
 }
 
 // train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
@@ -292,7 +283,6 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, c
 		}
 		if !late {
 			from, err = sameRun(cfg, env.ErrOut)
-			f.noteRuns(cfg.Out, from)
 		}
 		return cfg, from, err
 	}
@@ -316,7 +306,6 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, c
 	if !late {
 		_, gone = cli.WithoutGoneKeys(text)
 		f.notes = append(f.notes, gone...)
-		f.noteRuns(run, from)
 		err = f.compare(before, cfg, from)
 	}
 	cfg.Out = run

@@ -1,7 +1,7 @@
 package safetensors
 
-// The JSON header. It is parsed token by token, so that duplicate keys, unknown fields and numbers
-// other than plain non-negative integers are refused.
+// The JSON header. Duplicate keys, unknown fields and numbers other than plain non-negative
+// integers are refused.
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"unicode/utf8"
 )
 
@@ -40,19 +39,17 @@ func parseHeader(header []byte, dataSize int64) ([]Info, error) {
 	case !json.Valid(header):
 		return nil, errors.New("offset 8: the header is not one JSON object")
 	}
-	p := parser{json.NewDecoder(bytes.NewReader(header))}
-	p.dec.UseNumber()
 	var tensors []Info
-	err := p.object(func(key string) error {
+	err := object(header, func(key string, value []byte) error {
 		if key == metadataKey {
-			return p.metadata()
+			return checkMetadata(value)
 		}
-		t, err := p.tensor(key)
+		t, err := parseTensor(key, value)
 		tensors = append(tensors, t)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("offset %d: %w", 8+p.dec.InputOffset(), err)
+		return nil, err
 	}
 	slices.SortFunc(tensors, func(a, b Info) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Name, b.Name))
@@ -87,102 +84,74 @@ func checkTiling(tensors []Info, dataSize int64) error {
 	return nil
 }
 
-// parser walks a header that is known to be valid JSON. It checks types, keys and ranges.
-type parser struct{ dec *json.Decoder }
-
-// errNull says that a null stands in place of an object.
-var errNull = errors.New(`found null where "{" must be`)
-
-func (p parser) delim(want json.Delim) error {
-	t, err := p.dec.Token()
-	if err != nil {
-		return err
-	}
-	if t == nil && want == '{' {
-		return errNull
-	}
-	if t != want {
-		return fmt.Errorf("found %.100v where %q must be", shown(t), want.String())
-	}
-	return nil
-}
-
-// shown returns a token as JSON has it.
-func shown(t json.Token) any {
-	if t == nil {
-		return "null"
-	}
-	return t
-}
-
-func (p parser) str() (string, error) {
-	t, err := p.dec.Token()
-	if err != nil {
-		return "", err
-	}
-	s, ok := t.(string)
-	if !ok {
-		return "", fmt.Errorf("found %.100v where a string must be", shown(t))
-	}
-	return s, nil
-}
-
-// object reads one object and calls value for each key, which must read the value.
-func (p parser) object(value func(key string) error) error {
-	if err := p.delim('{'); err != nil {
-		return err
+// object calls value for each key of a JSON object. Its keys must differ.
+func object(text []byte, value func(key string, value []byte) error) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if t, _ := dec.Token(); t != json.Delim('{') {
+		return fmt.Errorf("found %.100s where \"{\" must be", text)
 	}
 	seen := map[string]bool{}
-	for p.dec.More() {
-		key, err := p.str()
+	for dec.More() {
+		t, err := dec.Token()
 		if err != nil {
+			return err
+		}
+		key := t.(string) // the header is valid JSON
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
 			return err
 		}
 		if seen[key] {
 			return fmt.Errorf("duplicate key %.100q", key)
 		}
 		seen[key] = true
-		if err := value(key); err != nil {
+		if err := value(key, raw); err != nil {
 			return err
 		}
 	}
-	return p.delim('}')
+	return nil
 }
 
-// metadata checks the metadata; null is none, as in the reference implementation.
-func (p parser) metadata() error {
-	err := p.object(func(string) error {
-		_, err := p.str()
-		return err
-	})
-	if err == nil || err == errNull {
+// parse parses a value of type T that is not null.
+func parse[T any](text []byte, what string) (v T, err error) {
+	err = json.Unmarshal(text, &v)
+	if err != nil || bytes.Equal(text, []byte("null")) {
+		err = fmt.Errorf("found %.100s where %s must be", text, what)
+	}
+	return v, err
+}
+
+// checkMetadata checks the metadata; null is none, as in the reference implementation.
+func checkMetadata(text []byte) error {
+	if bytes.Equal(text, []byte("null")) {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", metadataKey, err)
+	err := object(text, func(_ string, value []byte) error {
+		_, err := parse[string](value, "a string")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", metadataKey, err)
+	}
+	return nil
 }
 
-// integers reads an array of at most most integers in [0, 2^bits).
-func integers[T int | int64](p parser, bits, most int) ([]T, error) {
-	if err := p.delim('['); err != nil {
-		return nil, err
+// integers parses an array of at most most integers from 0 to 2^63-1.
+func integers(text []byte, most int) (list []int, err error) {
+	numbers, err := parse[[]*int](text, "an array of integers from 0 to 2^63-1")
+	if err == nil && len(numbers) > most {
+		err = fmt.Errorf("an array has more than %d integers", most)
 	}
-	list := []T{}
-	for p.dec.More() {
-		t, err := p.dec.Token()
-		if err != nil {
-			return nil, err
+	list = []int{}
+	for _, n := range numbers {
+		if err == nil && (n == nil || *n < 0) {
+			err = fmt.Errorf("found %.100s where an integer from 0 to 2^63-1 must be", text)
 		}
-		number, _ := t.(json.Number)
-		n, err := strconv.ParseUint(string(number), 10, bits)
-		if err != nil {
-			return nil, fmt.Errorf("found %.100v where an integer from 0 to 2^%d-1 must be", shown(t), bits)
+		if err == nil {
+			list = append(list, *n)
 		}
-		if len(list) == most {
-			return nil, fmt.Errorf("an array has more than %d integers", most)
-		}
-		list = append(list, T(n))
 	}
-	return list, p.delim(']')
+	return list, err
 }
 
 func checkName(name string) error {
@@ -192,40 +161,39 @@ func checkName(name string) error {
 	return nil
 }
 
-// tensor reads one tensor's entry and checks that its span matches dtype and shape.
-func (p parser) tensor(name string) (Info, error) {
-	info := Info{Name: name}
+// parseTensor parses one tensor's entry and checks that its span matches dtype and shape.
+func parseTensor(name string, text []byte) (info Info, err error) {
 	if err := checkName(name); err != nil {
 		return info, err
 	}
-	var offsets []int64
-	err := p.object(func(key string) (err error) {
+	info.Name = name
+	var offsets []int
+	err = object(text, func(key string, value []byte) (err error) {
 		switch key {
 		case "dtype":
-			info.DType, err = p.str()
+			info.DType, err = parse[string](value, "a string")
 		case "shape":
-			info.Shape, err = integers[int](p, strconv.IntSize-1, maxDims)
+			info.Shape, err = integers(value, maxDims)
 		case "data_offsets":
-			offsets, err = integers[int64](p, 63, 2)
+			offsets, err = integers(value, 2)
 		default:
 			err = fmt.Errorf("unknown field %.100q: expected dtype, shape and data_offsets", key)
 		}
 		return err
 	})
+	if err == nil && (info.DType == "" || info.Shape == nil || len(offsets) != 2 || offsets[0] > offsets[1]) {
+		err = errors.New("needs dtype, shape and data_offsets [begin, end] with begin <= end")
+	}
+	want := int64(0)
+	if err == nil {
+		info.Offset, info.Size = int64(offsets[0]), int64(offsets[1]-offsets[0])
+		want, err = ByteSize(info.DType, info.Shape)
+	}
+	if err == nil && want != info.Size {
+		err = fmt.Errorf("data_offsets %v span %d bytes, %s %v takes %d", offsets, info.Size, info.DType, info.Shape, want)
+	}
 	if err != nil {
 		return info, fmt.Errorf("tensor %q: %w", name, err)
-	}
-	if info.DType == "" || info.Shape == nil || len(offsets) != 2 || offsets[0] > offsets[1] {
-		return info, fmt.Errorf("tensor %q: needs dtype, shape and data_offsets [begin, end] with begin <= end", name)
-	}
-	info.Offset, info.Size = offsets[0], offsets[1]-offsets[0]
-	want, err := ByteSize(info.DType, info.Shape)
-	if err != nil {
-		return info, fmt.Errorf("tensor %q: %w", name, err)
-	}
-	if want != info.Size {
-		return info, fmt.Errorf("tensor %q: data_offsets %v span %d bytes, %s %v takes %d",
-			name, offsets, info.Size, info.DType, info.Shape, want)
 	}
 	return info, nil
 }

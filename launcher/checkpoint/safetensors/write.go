@@ -75,7 +75,7 @@ func (c *counter) Write(p []byte) (int, error) {
 // On an error path is unchanged and nothing is left behind. Order and bytes depend only on the
 // content of the arguments.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
-	l, err := NewLayout(tensors, metadata, 8)
+	l, err := NewLayout(tensors, metadata)
 	if err == nil {
 		err = system.WriteTo(path, l.Write)
 	}
@@ -93,49 +93,26 @@ type Layout struct {
 }
 
 // NewLayout returns an error if a tensor is invalid: a duplicate name, or data of the wrong length.
-// Spaces follow the header, so that the data begins at a multiple of alignment bytes, which is a
-// multiple of 8.
-func NewLayout(tensors []Tensor, metadata map[string]string, alignment int) (*Layout, error) {
+func NewLayout(tensors []Tensor, metadata map[string]string) (*Layout, error) {
 	ordered, err := order(tensors)
 	if err != nil {
 		return nil, err
 	}
-	header, err := encodeHeader(ordered, metadata, alignment)
+	header, err := encodeHeader(ordered, metadata)
 	return &Layout{header, ordered}, err
 }
 
-// Tensors lists the tensors in the order of the file.
-func (l *Layout) Tensors() []Info {
-	var all []Info
-	at := int64(len(l.header))
-	for _, t := range l.tensors {
-		all = append(all, Info{t.Name, t.DType, t.Shape, at, t.size})
-		at += t.size
-	}
-	return all
-}
-
-// Write writes the file. Tensors that are adjacent in one Go slice are written at once.
+// Write writes the file.
 func (l *Layout) Write(w io.Writer) error {
 	if _, err := w.Write(l.header); err != nil {
 		return err
 	}
-	for rest := l.tensors; len(rest) > 0; {
-		t := rest[0]
-		for rest = rest[1:]; len(rest) > 0 && follows(t.Data, rest[0].Data); rest = rest[1:] {
-			t.Data = t.Data[:len(t.Data)+len(rest[0].Data)]
-		}
+	for _, t := range l.tensors {
 		if err := t.write(w); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// follows reports whether b comes right after a in a's slice.
-func follows(a, b []byte) bool {
-	n := len(a)
-	return n > 0 && len(b) > 0 && cap(a)-n >= len(b) && &a[:n+1][n] == &b[0]
 }
 
 // order checks the tensors and returns them in the order of a file.
@@ -176,8 +153,8 @@ func order(tensors []Tensor) ([]placed, error) {
 }
 
 // encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts
-// aligned.
-func encodeHeader(tensors []placed, metadata map[string]string, alignment int) ([]byte, error) {
+// at a multiple of 8 bytes.
+func encodeHeader(tensors []placed, metadata map[string]string) ([]byte, error) {
 	header := append(make([]byte, 8), '{')
 	if metadata != nil {
 		for k, v := range metadata {
@@ -197,7 +174,7 @@ func encodeHeader(tensors []placed, metadata map[string]string, alignment int) (
 		offset += t.size
 	}
 	header = append(header, '}')
-	for len(header)%alignment != 0 {
+	for len(header)%8 != 0 {
 		header = append(header, ' ')
 	}
 	length := int64(len(header)) - 8

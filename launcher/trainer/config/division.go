@@ -66,11 +66,6 @@ func (c Config) Pipeline(ranks int) (*pipeline.Schedule, []moe.Stage, error) {
 	} else if c.SharesSequences() && c.Batch != n {
 		return nil, nil, fmt.Errorf("pp_microbatches is %d: the ranks that share sequences (%s) have one sequence in a micro-batch: give %d, or 0", microbatches, l.SharersName(), c.Batch/l.Batch())
 	}
-	return c.divide(microbatches)
-}
-
-// divide returns the schedule of some micro-batches, and the stages.
-func (c Config) divide(microbatches int) (*pipeline.Schedule, []moe.Stage, error) {
 	s, err := pipeline.New(c.PPSchedule, c.PP, c.PPStages, microbatches)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pp_schedule: %w", err)

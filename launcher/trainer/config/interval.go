@@ -113,15 +113,6 @@ func (c Config) EvalInterval() int {
 	return max((c.Steps+between-1)/between, min(affordable, few))
 }
 
-// evaluations returns the number of evaluations of a run from its first step to its last.
-func (c Config) evaluations() int {
-	n := 2 // at start and end
-	if every := c.EvalInterval(); every > 0 {
-		n += (c.Steps - 1) / every
-	}
-	return n
-}
-
 // evalSteps returns the FLOPs of an evaluation, as a multiple of those of a training step. An
 // evaluation has no backward pass, which takes two thirds of a step.
 func (c Config) evalSteps() float64 {
@@ -131,6 +122,9 @@ func (c Config) evalSteps() float64 {
 // EvalCost returns the number of evaluations of a run from its first step to its last, and their
 // FLOPs as a share of the FLOPs of all steps.
 func (c Config) EvalCost() (evaluations int, share float64) {
-	n := c.evaluations()
+	n := 2 // at start and end
+	if every := c.EvalInterval(); every > 0 {
+		n += (c.Steps - 1) / every
+	}
 	return n, float64(n) * c.evalSteps() / float64(max(c.Steps, 1))
 }

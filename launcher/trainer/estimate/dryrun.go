@@ -53,11 +53,11 @@ func NewDryRank(c config.Config, l mesh.Layout, hosts, rank int) (d dryRank, err
 	if err := countable(c, l); err != nil {
 		return d, err
 	}
-	var problems [3]error
-	d.precision, problems[0] = c.Recipe()
-	d.options, problems[1] = c.Exchange()
-	d.recompute, problems[2] = moe.ParseRecompute(c.Recompute)
-	return d, errors.Join(problems[:]...)
+	var recipe, exchange error
+	d.precision, recipe = c.Recipe()
+	d.options, exchange = c.Exchange()
+	d.recompute, err = moe.ParseRecompute(c.Recompute)
+	return d, errors.Join(recipe, exchange, err)
 }
 
 // errAbsurd says that a model or a batch is beyond any machine.
@@ -203,45 +203,35 @@ func (d dryRank) update(ex *tensor.Exec, c *collective.Comm, opt *optim.Optimize
 	return err
 }
 
-// The counts are kept, because a configuration is estimated many times.
+// dryCounts are kept, because a configuration is estimated many times.
 var dryCounts struct {
 	sync.Mutex
-	passes map[string]stageCount
-	states map[string]stateCount
+	known map[string]any
 }
 
 // known returns the count with a key, which count makes if it is not known.
-func known[T any](counts *map[string]T, key string, count func() (T, error)) (n T, err error) {
+func known[T any](key string, count func() (T, error)) (n T, err error) {
 	dryCounts.Lock() // until it is counted: ranks that are goroutines ask at the same time
 	defer dryCounts.Unlock()
-	n, ok := (*counts)[key]
-	if ok {
+	if n, ok := dryCounts.known[key].(T); ok {
 		return n, nil
 	}
 	if n, err = count(); err != nil {
 		return n, err
 	}
-	if *counts == nil || len(*counts) > 1<<12 {
-		*counts = map[string]T{}
+	if dryCounts.known == nil || len(dryCounts.known) > 1<<12 {
+		dryCounts.known = map[string]any{}
 	}
-	(*counts)[key] = n
+	dryCounts.known[key] = n
 	return n, nil
 }
 
 // key names everything that the counts of some stages depend on.
-func (d dryRank) key(stages []moe.Stage) string {
-	recipe := func(r *moe.Recipe) any {
-		if r == nil {
-			return nil
-		}
-		return *r
-	}
-	p, w := d.precision, d.layout.World
-	key := fmt.Sprint(d.Model, p.DType, recipe(p.Linears), recipe(p.Experts), p.PlainFirst, p.PlainLast, p.PlainTail,
-		d.layout, d.hosts, d.rank, d.whole, d.allHosts, d.place, d.options, d.recompute, d.rule, d.FSDP, d.Copies(), d.Seq, d.Batch, d.RankBatch(w), d.Config.Passes(w), d.Optimizer.QKClip)
-	for _, l := range p.Layers {
-		key += fmt.Sprint(l.Select, recipe(l.Recipe))
-	}
+func (d dryRank) key(what string, stages []moe.Stage) string {
+	c := d.Config
+	c.Steps, c.Out, c.Data, c.SamplePrompt = 0, "", nil, "" // which differ most
+	key := fmt.Sprintf("%s %#v %v %d %d %v %d %d", what, c, d.layout, d.hosts, d.rank, d.whole, d.allHosts, d.place)
+	p := d.precision
 	for _, s := range stages {
 		key += fmt.Sprint(s.First % d.layout.Sharers()) // ranks take turns with the gradient of a router
 		if p.PlainFirst == 0 && p.PlainLast == 0 && p.PlainTail == 0 && len(p.Layers) == 0 {
@@ -255,7 +245,7 @@ func (d dryRank) key(stages []moe.Stage) string {
 }
 
 func (d dryRank) KnownPasses(stage moe.Stage) (stageCount, error) {
-	return known(&dryCounts.passes, d.key([]moe.Stage{stage}), func() (stageCount, error) { return d.passes(stage) })
+	return known(d.key("passes", []moe.Stage{stage}), func() (stageCount, error) { return d.passes(stage) })
 }
 
 func (d dryRank) knownState(stages map[int]moe.Stage) (stateCount, error) {
@@ -263,5 +253,5 @@ func (d dryRank) knownState(stages map[int]moe.Stage) (stateCount, error) {
 	for _, number := range slices.Sorted(maps.Keys(stages)) {
 		list = append(list, stages[number])
 	}
-	return known(&dryCounts.states, d.key(list), func() (stateCount, error) { return d.state(list) })
+	return known(d.key("state", list), func() (stateCount, error) { return d.state(list) })
 }

@@ -1,13 +1,17 @@
 package estimate
 
-// Whether a run fits into this machine's memory, and what makes it fit.
+// Whether a run fits into this machine's memory and onto its disk, what makes it fit, and what is
+// possible, but probably not meant.
 
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 
+	"spmoe/collective/mesh"
+	"spmoe/datasets"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
@@ -61,32 +65,15 @@ func FitsIn(c config.Config, memory system.Memory, n int, on Host) error {
 		return system.CheckAddressSpace(need)
 	}
 	if need == readingNeed(c, on) {
-		in, advice := "", "give less text, or tokenize it first (launcher data tokenize)"
-		if on.Processes > 1 {
-			in = fmt.Sprintf(" in %d processes", on.Processes-1)
-			advice = "tokenize it first (launcher data tokenize): all processes share the file"
-			if Need(c, n, Goroutines(on.Ranks)) <= memory.Available {
-				advice = "give --ranks goroutine, or " + advice
-			}
-		}
-		return fmt.Errorf("flavor %s on -np %d needs about %s of memory here to read %s of text%s, %s of %s is available: %s",
-			c.Flavor, n, system.Bytes(need), system.Bytes(TextBytes(c.Data)), in, system.Bytes(memory.Available), system.Bytes(memory.Total), advice)
+		return fmt.Errorf("flavor %s on -np %d needs about %s of memory here to read %s of text in each process, %s of %s is available: give --ranks goroutine, or tokenize it first (launcher data tokenize)",
+			c.Flavor, n, system.Bytes(need), system.Bytes(TextBytes(c.Data)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 	}
 	parts := Memory(c, n)
 	parts.Process += need/int64(on.Ranks) - parts.Total()
 	part, size := parts.Largest()
-	return fmt.Errorf(
-		"flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available; the largest part is %s, %s per rank: %s (--dry-run lists all parts)",
-		c.Flavor,
-		n,
-		system.Bytes(need),
-		system.Bytes(need/int64(on.Ranks)),
-		system.Bytes(memory.Available),
-		system.Bytes(memory.Total),
-		part,
-		system.Bytes(size),
-		saving(c, memory.Available, n, on),
-	)
+	return fmt.Errorf("flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available; the largest part is %s, %s per rank: %s (--dry-run lists all parts)",
+		c.Flavor, n, system.Bytes(need), system.Bytes(need/int64(on.Ranks)), system.Bytes(memory.Available), system.Bytes(memory.Total),
+		part, system.Bytes(size), saving(c, memory.Available, n, on))
 }
 
 // Need returns the bytes that a job needs on this machine.
@@ -120,64 +107,129 @@ func readingNeed(c config.Config, on Host) int64 {
 // Goroutines is a host whose ranks share its process.
 func Goroutines(ranks int) Host { return Host{Ranks: ranks, Processes: 1} }
 
-// saving returns what to do so that a run needs at most the available memory: flags that suffice
-// alone, several together, or another model.
+// saving returns flags that each make a run fit into the available memory, or general advice if
+// none does.
 func saving(c config.Config, available int64, n int, on Host) string {
-	fitting := func(c config.Config) bool { return Need(c, n, on) <= available }
-	var alone, together []string
-	if on.Processes > 1 && Need(c, n, Goroutines(on.Ranks)) <= available {
-		alone = append(alone, "--ranks goroutine")
-	}
-	all := c
+	var enough []string
 	try := func(flag string, change func(*config.Config)) {
 		one := c
-		change(&one)
-		change(&all)
-		together = append(together, flag)
-		if fitting(one) {
-			alone = append(alone, flag)
+		if change(&one); Need(one, n, on) <= available {
+			enough = append(enough, flag)
 		}
 	}
-	if c.Copies() {
-		try("--set save_async=false", func(c *config.Config) { c.SaveAsync = false })
+	if on.Processes > 1 && Need(c, n, Goroutines(on.Ranks)) <= available {
+		enough = append(enough, "--ranks goroutine")
 	}
-	if c.Passes(n) > 3 && !c.ChainPasses { // a tree of four passes is the first with a copy of its own
-		try("--set chain_passes=true", func(c *config.Config) { c.ChainPasses = true })
-	}
-	if full := moe.RecomputeFull.String(); c.Recompute != full {
-		try("--recompute "+full, func(c *config.Config) { c.Recompute = full })
-	}
-	switch micro := c.RankBatch(n); {
-	case c.PPMicrobatches > 0 && micro%2 == 0:
+	try("--set save_async=false", func(c *config.Config) { c.SaveAsync = false })
+	full := moe.RecomputeFull.String()
+	try("--recompute "+full, func(c *config.Config) { c.Recompute = full })
+	if c.PPMicrobatches > 0 {
 		more := 2 * c.PPMicrobatches
 		try(fmt.Sprintf("--set pp_microbatches=%d", more), func(c *config.Config) { c.PPMicrobatches = more })
-	case c.PPMicrobatches == 0 && micro > 1:
-		one := c
-		for one.MicroBatch = micro / 2; one.MicroBatch > 1 && !fitting(one); {
-			one.MicroBatch /= 2
-		}
-		try(fmt.Sprintf("--micro-batch %d", one.MicroBatch), func(c *config.Config) { c.MicroBatch = one.MicroBatch })
 	}
-	switch {
-	case len(alone) > 0:
-		return "give " + strings.Join(alone, ", or ")
-	case fitting(all):
-		return "give " + strings.Join(together, " ")
+	for micro := c.RankBatch(n) / 2; micro >= 1 && len(enough) == 0; micro /= 2 {
+		try(fmt.Sprintf("--micro-batch %d", micro), func(c *config.Config) { c.MicroBatch = micro })
 	}
-	with := ""
-	if len(together) > 0 {
-		with = fmt.Sprintf("even with %s it needs %s: ", strings.Join(together, " "), system.Bytes(Need(all, n, on)))
+	if len(enough) > 0 {
+		return "give " + strings.Join(enough, ", or ")
 	}
-	for shorter := all; shorter.Seq >= 2*shortestSeq; {
-		if shorter.Seq /= 2; fitting(shorter) {
-			return with + fmt.Sprintf("give --seq %d", shorter.Seq)
-		}
-	}
-	if on.Ranks == n && Need(all, 1, Goroutines(1)) <= available {
-		return with + "use fewer ranks, which hold fewer copies of what they share"
-	}
-	return with + "use a smaller --flavor, or more hosts (docs/cluster.md)"
+	return "give --recompute full with --micro-batch 1, a shorter --seq, fewer ranks, a smaller --flavor, or more hosts (docs/cluster.md)"
 }
 
-// shortestSeq is the shortest sequence that saving advises.
-const shortestSeq = 64
+// CheckpointBytes returns the approximate size of a checkpoint of the ranks.
+func CheckpointBytes(c config.Config, ranks int) int64 {
+	return AllMemory(c, ranks).Optimizer
+}
+
+// CheckSpace is CheckDisk for a run that continues after a step, with a number of checkpoints that
+// exist and of free bytes.
+func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
+	kept := c.Kept()
+	most := kept + 1
+	if c.Keep == 0 {
+		most = 1
+	}
+	more := max(0, min(most-existing, savesAfter(c, step))) // a save deletes older ones first
+	size := CheckpointBytes(c, ranks)
+	need := events.Product(size, int64(more))
+	if need <= free {
+		return nil
+	}
+	if c.Keep == 0 {
+		return fmt.Errorf("%s has %s of free space, but a checkpoint needs %s: free space there, or give --out on another disk",
+			c.Out, system.Bytes(free), system.Bytes(size))
+	}
+	return fmt.Errorf("%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (keep) and one is being written: "+
+		"free space there, or give --out on another disk, --save-every 0 (one checkpoint, at the end), --set keep=%d, or keep=0 (the old one is removed before the next is complete)",
+		c.Out, system.Bytes(free), system.Bytes(need), system.Bytes(size), kept, config.FewestKept)
+}
+
+// savesAfter returns how many checkpoints a run writes after a step, at most.
+func savesAfter(c config.Config, step int) int {
+	switch left := c.Steps - step; {
+	case left <= 0:
+		return 0
+	case c.SaveEvery == 0:
+		return 1
+	case c.SaveEvery.Steps() > 0:
+		return left/c.SaveEvery.Steps() + 1
+	}
+	return math.MaxInt
+}
+
+// AdviseSpace says what to do if the disk lacks the space for one checkpoint. It is empty
+// otherwise.
+func AdviseSpace(c config.Config, ranks int) string {
+	need := CheckpointBytes(c, ranks)
+	free, ok := system.FreeSpace(c.Out)
+	if !ok || free >= need {
+		return ""
+	}
+	advice := fmt.Sprintf("; it needs about %s, and %s has %s of free space: free some there", system.Bytes(need), c.Out, system.Bytes(free))
+	if path, room := system.RoomElsewhere(c.Out, need); path != "" {
+		advice += fmt.Sprintf(" (files can move to %s, which has %s)", path, system.Bytes(room))
+	}
+	return advice
+}
+
+// Notices describes what is odd about a configuration with a tokenizer.
+func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
+	tokens := t.VocabSize()
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if vocab := c.Model.Vocab; tokens < vocab/2 {
+		advice := "leave model.vocab out"
+		if c.Tokenizer == (datasets.Bytes{}).Name() {
+			advice = fmt.Sprintf("make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer", vocab)
+		}
+		add("tokenizer %s uses %d of the vocabulary's %d rows (%.2g %%); the others learn nothing: %s", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab), advice)
+	}
+	if end := datasets.EndOf(t); end.From == "" && t.Name() != (datasets.Bytes{}).Name() {
+		add("tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with end_token", c.Tokenizer, end.ID)
+	}
+	if steps := c.PlannedSteps(); c.Optimizer.Warmup > steps {
+		add("optimizer.warmup is %d, but the learning rate is planned for %d steps: it rises until the last one, without a constant part or a decay", c.Optimizer.Warmup, steps)
+	}
+	return all
+}
+
+// LayoutNotices describes results whose bits depend on the layout.
+func LayoutNotices(c config.Config, ranks int) (all []string) {
+	one := c
+	one.SetLayout(mesh.Default(1))
+	precision, _ := c.Recipe() // it was checked
+	if n, alone := c.Passes(ranks), one.Passes(1); n != alone && (precision.DependsOnPasses() || c.EPCapacity > 0) {
+		all = append(all, fmt.Sprintf("a step has %d passes in this layout, and %d on one rank with the same settings: results of %s depend on that number, so their bits are not those of one rank", n, alone, precision.Name))
+	}
+	if n := precision.TokenBlock(); c.Seq%n != 0 {
+		all = append(all, fmt.Sprintf("%s has blocks of %d tokens, and a sequence has %d: another number of ranks cuts blocks in other places, so results have other bits: give a --seq that is a multiple of %d", precision.Name, n, c.Seq, n))
+	}
+	return all
+}
+
+// TextNotices describes text in which special tokens are spelled.
+func TextNotices(d *datasets.Data, t datasets.Tokenizer) (all []string) {
+	if note := datasets.SpecialNote(t, d.Special); note != "" {
+		all = append(all, note)
+	}
+	return all
+}

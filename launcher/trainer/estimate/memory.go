@@ -5,14 +5,19 @@ package estimate
 import (
 	"cmp"
 	"errors"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
 
 	"spmoe/collective/mesh"
+	"spmoe/datasets"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 	"spmoe/moe/optim"
+	"spmoe/moe/pipe"
 )
 
 // GarbagePercent is the most garbage, in percent of the heap in use.
@@ -212,4 +217,168 @@ func Rule(c config.Config) optim.Rule {
 		rule, _ = optim.DefaultConfig().Rule()
 	}
 	return rule
+}
+
+// holding is what a rank has of a model.
+type holding struct {
+	stages map[int]moe.Stage // by their numbers
+	place  int
+	plan   *pipe.Plan // nil: there is no pipeline
+}
+
+// Holdings returns what the ranks of a pipeline hold, by their place in it. With an error, which
+// says why there is no such pipeline, they are those of one stage.
+func Holdings(c config.Config, ranks int) ([]holding, error) {
+	whole := []holding{{stages: map[int]moe.Stage{0: c.Model.Whole()}}}
+	if !c.Pipelined() {
+		return whole, nil
+	}
+	plan, err := c.PipelinePlan(ranks)
+	if err != nil {
+		return whole, err
+	}
+	s, stages := plan.Schedule, plan.Stages()
+	all := make([]holding, len(s.Ranks))
+	for place := range all {
+		all[place] = holding{stages: map[int]moe.Stage{}, place: place, plan: plan}
+	}
+	for stage, place := range s.Holders() {
+		all[place].stages[stage] = stages[stage]
+	}
+	return all, nil
+}
+
+// mostStages returns the most stages of a rank.
+func mostStages(c config.Config, ranks int) int64 {
+	all, _ := Holdings(c, ranks)
+	most := 0
+	for _, h := range all {
+		most = max(most, len(h.stages))
+	}
+	return int64(most)
+}
+
+// saved returns the bytes that all passes of a rank save at once, if a pass saves bytes(stage,
+// split): see [pipe.Plan.Held].
+func (h holding) saved(bytes func(stage int, split bool) float64) float64 {
+	if h.plan == nil {
+		return bytes(0, false)
+	}
+	return h.plan.Held(h.place, bytes)
+}
+
+// Boxes returns the number of boxes for messages on a rank of some hosts, with the copies of
+// messages on their way to other hosts.
+func (h holding) Boxes(hosts int) int {
+	switch {
+	case h.plan == nil:
+		return 0
+	case hosts > 1:
+		return 2 * h.plan.Boxes()
+	}
+	return h.plan.Boxes()
+}
+
+// stageHosts returns on how many hosts the ranks of a stage are, if all ranks are on some hosts in
+// equal numbers. Hosts that cut stages unevenly count as if each stage were on all of them.
+func stageHosts(ranks, ofStage, hosts int) int {
+	switch perHost := max(ranks/hosts, 1); {
+	case perHost%ofStage == 0:
+		return 1
+	case ofStage%perHost == 0:
+		return ofStage / perHost
+	}
+	return hosts
+}
+
+// RankMemory returns what ranks of a layout need if they are on some hosts, in equal numbers: one
+// for each place in the pipeline.
+func RankMemory(c config.Config, l mesh.Layout, hosts int) (all []events.Memory) {
+	for _, plan := range PlansOf(c, l, hosts) {
+		var sum events.Memory
+		for _, p := range plan {
+			sum = sum.Plus(p.Memory)
+		}
+		all = append(all, sum)
+	}
+	return all
+}
+
+// AllMemory returns what all ranks need together if they are on one host.
+func AllMemory(c config.Config, ranks int) (sum events.Memory) {
+	l := c.LayoutOrDefault(ranks)
+	for _, m := range RankMemory(c, l, 1) {
+		sum = sum.Plus(m.Times(l.StageRanks()))
+	}
+	return sum
+}
+
+// PlansOf returns the parts of the model on a rank of each place in the pipeline.
+func PlansOf(c config.Config, l mesh.Layout, hosts int) (plans [][]Part) {
+	c.SetLayout(l)
+	all, _ := Holdings(c, l.World)
+	for _, h := range all {
+		plans = append(plans, planOf(c, h, l, hosts))
+	}
+	return plans
+}
+
+// MessageBytes returns the size of a message between stages: a tensor of a pass, [tokens, dim].
+func MessageBytes(c config.Config, ranks int) int {
+	dtype, err := c.DType()
+	if err != nil {
+		return 0
+	}
+	return PassTokens(c, ranks) * c.Model.Dim * dtype.Size()
+}
+
+const (
+	// programBytes are the pages of the executable that a run reads: RssFile in /proc/self/status.
+	programBytes = 21 << 20
+	// runtimeBytes are Go's runtime, and the small objects of a run of one rank: what is resident
+	// after the text is loaded, without the text and the program.
+	runtimeBytes = 6 << 20
+	// FurtherBytes are those of a process that shares the program with others: its runtime and its
+	// small objects, and what the kernel holds for its threads and pages
+	FurtherBytes = 10 << 20
+	// bytes of memory per byte of text while it is read: files, documents and tokens
+	ReadTimes = 3
+	// of a rank: the writer of its part of a checkpoint collects blocks
+	writerBytes = 1 << 20
+	// each of a rank's two arenas ends in a large page that is used in part
+	arenaEnds = 2 << 20
+	// bytes of Go's runtime per byte of heap: spans and bitmaps
+	heapOverhead = 1.0 / 1024
+	// for every 256 gradients there is a partial sum of the norm
+	bytesPerSquared = 8.0 / 256
+)
+
+// processBytes returns each rank's share of the memory of their process. held is what a rank holds
+// besides.
+func processBytes(c config.Config, ranks int, pass moe.PassMemory, held events.Memory) int64 {
+	threads := float64(c.RankThreads(ranks, runtime.GOMAXPROCS(0)))
+	text := float64(TextBytes(c.Data))
+	perRank := threads*(pass.Packing+pass.Helping) + writerBytes + arenaEnds + normBytes(c, held)
+	once := (programBytes + runtimeBytes + text) / float64(ranks)
+	heap := float64(held.Total()) + perRank + text/float64(ranks)
+	return int64(min(once+perRank+heap*(heapOverhead+GarbagePercent/100.0), events.MostBytes))
+}
+
+// normBytes returns the partial sums of the norm of a rank's part of the gradients.
+func normBytes(c config.Config, held events.Memory) float64 {
+	perWeight := optim.BytesPerWeight(Rule(c).Of(moe.Linear)) // of most weights
+	return float64(held.Optimizer) / float64(max(perWeight, 1)) * bytesPerSquared
+}
+
+// textSizes caches sizes of data, because a configuration is estimated many times.
+var textSizes sync.Map
+
+// TextBytes is [datasets.TextBytes].
+func TextBytes(paths []string) int64 {
+	key := strings.Join(paths, "\x00")
+	known, ok := textSizes.Load(key)
+	if !ok {
+		known, _ = textSizes.LoadOrStore(key, datasets.TextBytes(paths))
+	}
+	return known.(int64)
 }

@@ -29,9 +29,6 @@ func (m Movement) Gradients() bool {
 	return m.Kind == collective.KindBuffers && !shared || m.Kind == collective.KindReduceScatter
 }
 
-// Experts reports whether it is between replicas of experts.
-func (m Movement) Experts() bool { return strings.HasSuffix(m.Name, replicas) }
-
 // replicas is the name of the communicator of ranks with the same experts.
 const replicas = "replicas"
 

@@ -86,10 +86,9 @@ type Alarm struct {
 
 // Stopping says that a run was asked to stop.
 type Stopping struct {
-	Step  int           // after which it stops
-	Done  bool          // no step is left
-	About time.Duration // until then, with the save; 0: not known
-	Again string        // what stops the run at once; empty: nothing that a person can type
+	Step  int    // after which it stops
+	Done  bool   // no step is left
+	Again string // what stops the run at once; empty: nothing that a person can type
 }
 
 // String says when the run will stop.
@@ -97,9 +96,6 @@ func (s Stopping) String() string {
 	text := fmt.Sprintf("stopping after step %d", s.Step)
 	if s.Done {
 		text = fmt.Sprintf("step %d was the last, the run is about to end", s.Step)
-	}
-	if s.About > 0 {
-		text += fmt.Sprintf(" (about %v)", max(s.About.Round(time.Second), time.Second))
 	}
 	if s.Again != "" {
 		text += fmt.Sprintf("; %s again to stop now without saving", s.Again)
@@ -124,7 +120,6 @@ type Done struct {
 	Step, Steps    int
 	Ranks          int
 	Train, HeldOut LossChange
-	Gzip           float64   // bits per byte of validation text in a gzip file; 0: unknown
 	PassLosses     []float64 // of each pass of the last evaluation, nats per token
 	Mean           int       // number of the last steps whose mean loss is Train.Last
 	Prompt, Sample string
@@ -166,3 +161,79 @@ func (p Profile) Seconds() map[string]float64 {
 
 // BitsPerByte converts nats/token.
 func BitsPerByte(nats, bytesPerToken float64) float64 { return nats / (math.Ln2 * bytesPerToken) }
+
+// Largest returns the name and the size of the largest part.
+func (m Memory) Largest() (name string, size int64) {
+	names := [...]string{
+		"the weights", "the gradients", "the optimizer's state", "activations",
+		"the copy that is saved while training continues", "the program with its text and processes",
+	}
+	for i, part := range m.parts() {
+		if *part > size {
+			name, size = names[i], *part
+		}
+	}
+	return name, size
+}
+
+// parts returns the parts in the order of the fields.
+func (m *Memory) parts() [6]*int64 {
+	return [...]*int64{&m.Weights, &m.Gradients, &m.Optimizer, &m.Activations, &m.Snapshot, &m.Process}
+}
+
+// Memory is an estimate of the memory of one rank, in bytes.
+type Memory struct {
+	// working weights with their quantized forms: this rank's experts, norms, and its share of the
+	// dense weights, which exist once on a host
+	Weights   int64 `json:"weights"`
+	Gradients int64 `json:"gradients"` // FP32, of the same weights
+	// this rank's FP32 master weights and the vectors of its rule
+	Optimizer int64 `json:"optimizer"`
+	// what a pass saves for its backward pass, and the most scratch memory at once
+	Activations int64 `json:"activations"`
+	// copy of the optimizer's state that is saved while training continues
+	Snapshot int64 `json:"snapshot"`
+	// this rank's share of everything else in the process of goroutine ranks: see processBytes
+	Process int64 `json:"process"`
+}
+
+// Total returns the sum.
+func (m Memory) Total() (sum int64) {
+	for _, part := range m.parts() {
+		sum += *part
+	}
+	return sum
+}
+
+// Plus adds two estimates, part by part. Each sum is capped like its parts.
+func (m Memory) Plus(o Memory) Memory {
+	for i, part := range m.parts() {
+		*part = min(*part+*o.parts()[i], MostBytes)
+	}
+	return m
+}
+
+// MostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
+const MostBytes = 1 << 56
+
+// Product multiplies sizes, which users choose. It is capped at mostBytes, so that sums of products
+// do not overflow.
+func Product(factors ...int64) int64 {
+	p, estimate := int64(1), 1.0
+	for _, f := range factors {
+		p *= f
+		estimate *= float64(f)
+	}
+	if estimate > MostBytes {
+		return MostBytes
+	}
+	return p
+}
+
+// Times returns the memory of n ranks.
+func (m Memory) Times(n int) Memory {
+	for _, part := range m.parts() {
+		*part = Product(*part, int64(n))
+	}
+	return m
+}

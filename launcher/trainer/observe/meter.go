@@ -4,7 +4,7 @@ package observe
 // follows from the last steps, because a machine may become slower or faster.
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"spmoe/launcher/system"
@@ -26,15 +26,8 @@ type Meter struct {
 	last    time.Time // end of the last step
 	recent  stepTimes
 
-	mu       sync.Mutex
-	underway underway // other goroutines read it, with mu
-}
-
-// underway is the step that a run would stop after if it was asked to now.
-type underway struct {
-	step  int // 0 before the first
-	begin time.Time
-	usual time.Duration // of a step; 0: not known yet
+	// Underway is the step that a run would stop after if it was asked to now; 0 before the first.
+	Underway atomic.Int64
 }
 
 // NewMeter returns a meter for a machine with this peak, in FLOP/s.
@@ -51,28 +44,6 @@ func (m *Meter) Start(p state.Progress) {
 // Pause excludes d from all rates.
 func (m *Meter) Pause(d time.Duration) {
 	m.began, m.lapped, m.last = m.began.Add(d), m.lapped.Add(d), m.last.Add(d)
-}
-
-// Begin says that a step begins, or that a request to stop would now end the run after that step.
-func (m *Meter) Begin(step int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.underway = underway{step, m.Now(), m.recent.mean()}
-}
-
-// Stopping returns when a run that has made some steps stops if it is asked to now.
-func (m *Meter) Stopping(made, steps int) events.Stopping {
-	m.mu.Lock()
-	u := m.underway
-	m.mu.Unlock()
-	if u.step > steps {
-		return events.Stopping{Step: steps, Done: true}
-	}
-	s := events.Stopping{Step: max(u.step, made+1)}
-	if u.usual > 0 {
-		s.About = max(u.usual-m.Now().Sub(u.begin), 1)
-	}
-	return s
 }
 
 // Lap adds the rates since the last lap to a step's report.

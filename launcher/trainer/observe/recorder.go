@@ -177,27 +177,21 @@ func (c *Recorder) after(s events.Step, took, spent time.Duration) error {
 // sums adds the expert loads, which are summed already, the operands of a step, and the profile
 // since the last such step. It is collective.
 func (c *Recorder) sums(step int) error {
-	loads := c.loads(step)
 	operands, err := c.quantized(step)
+	if err == nil && c.State.Pipe != nil {
+		operands, err = c.gatherOperands(operands)
+	}
 	if err != nil {
 		return err
-	}
-	if c.State.Pipe != nil {
-		if loads, err = gatherLines(c.Comm, loads); err != nil {
-			return err
-		}
-		if operands, err = gatherLines(c.Comm, operands); err != nil {
-			return err
-		}
 	}
 	lap, err := c.Profiler.gatherLap(c.Comm)
 	if err != nil || !c.lead() {
 		return err
 	}
-	slices.SortStableFunc(loads, func(a, b record.Load) int { return cmp.Compare(a.Layer, b.Layer) })
-	slices.SortStableFunc(operands, func(a, b record.Quantized) int { return cmp.Compare(a.Layer, b.Layer) })
-	for _, line := range loads {
-		c.out.Load(line)
+	if b := c.State.Balancer; b.Experts <= mostLoads {
+		for _, layer := range b.Layers {
+			c.out.Load(record.Load{Step: step, Layer: layer, Tokens: b.Load(layer)})
+		}
 	}
 	for _, line := range operands {
 		c.out.Quantized(line)
@@ -208,20 +202,21 @@ func (c *Recorder) sums(step int) error {
 	return nil
 }
 
-// gatherLines returns the lines of all ranks, in their order. It is collective.
-func gatherLines[T any](c *collective.Comm, mine []T) (all []T, err error) {
+// gatherOperands returns the lines of all stages by layer. It is collective.
+func (c *Recorder) gatherOperands(mine []record.Quantized) (all []record.Quantized, err error) {
 	text, err := json.Marshal(mine)
 	if err != nil {
 		return nil, err
 	}
-	texts, err := state.GatherTexts(c, string(text))
+	texts, err := state.GatherTexts(c.Comm, string(text))
 	for _, text := range texts {
-		var lines []T
+		var lines []record.Quantized
 		if err := json.Unmarshal([]byte(text), &lines); err != nil {
 			return nil, err
 		}
 		all = append(all, lines...)
 	}
+	slices.SortStableFunc(all, func(a, b record.Quantized) int { return cmp.Compare(a.Layer, b.Layer) })
 	return all, err
 }
 
@@ -250,19 +245,6 @@ func (c *Recorder) quantized(step int) (lines []record.Quantized, err error) {
 		})
 	}
 	return lines, nil
-}
-
-// loads returns the lines of the experts' loads in this rank's stages. Of the ranks with the same
-// stages, the first has them.
-func (c *Recorder) loads(step int) (lines []record.Load) {
-	b := c.State.Balancer
-	if b.Experts > mostLoads || !c.State.First {
-		return nil
-	}
-	for _, route := range b.Routings {
-		lines = append(lines, record.Load{Step: step, Layer: route.Layer, Tokens: b.Load(route.Layer)})
-	}
-	return lines
 }
 
 // times adds the profile of the run's warm steps, if there are any.
@@ -296,7 +278,6 @@ func (c *Recorder) Done(d events.Done) {
 		Step:    d.Step,
 		HeldOut: record.Number(d.HeldOut.Last),
 		Skipped: c.State.Progress.Skipped,
-		Gzip:    record.Number(d.Gzip),
 	}
 	for _, loss := range d.PassLosses {
 		end.Passes = append(end.Passes, record.Number(loss))

@@ -5,6 +5,7 @@ package save
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,27 +24,26 @@ type room struct {
 
 // makeRoom deletes the older checkpoint if the disk lacks room for the new one. Each rank calls it
 // once: when its disk is full, or when its part is written, or with the reason why it is not. Then
-// all ranks have written what they can, and the owner of a folder decides. It is collective.
+// all ranks have written what they can, and rank 0 decides. It is collective.
 func (s *Saver) makeRoom(full bool, err error) (failed, broken error) {
-	r, owner := &s.room, s.folders.owner
+	r := &s.room
 	r.met = true
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
 	}
-	sums := make([]int64, 1+len(owner)) // bytes of all parts, and by folder how many ranks wait
-	waiting := &sums[1+owner[s.comm.Host()]]
-	if sums[0] = r.part; full {
-		*waiting = 1
+	sums := []int64{r.part, 0} // bytes of all parts, and how many ranks wait
+	if full {
+		sums[1] = 1
 	}
 	if broken := collective.AllReduce(s.comm, sums, collective.Sum); broken != nil {
 		return nil, broken
 	}
-	need := sums[0] - r.w.Written() // every folder gets all parts
+	need := sums[0] - r.w.Written()
 	free, known := system.FreeSpace(s.Cfg.Out)
-	if *waiting > 0 {
+	if sums[1] > 0 {
 		free, known = 0, true
 	}
-	lacks := s.folders.owns() && known && need > free
+	lacks := s.comm.Rank() == 0 && known && need > free
 	if lacks {
 		err = checkpoint.CheckFreed(s.Cfg.Out, r.run, need-free)
 	}
@@ -61,10 +61,10 @@ func (s *Saver) makeRoom(full bool, err error) (failed, broken error) {
 const leastWrite, mostWaits = 64 << 10, 10
 
 // writeWithRoom writes to a file of a checkpoint, and goes on if a full disk can have room for it.
-func (s *Saver) writeWithRoom(to cancellableOutput, p []byte) (n int, err error) {
+func (s *Saver) writeWithRoom(to runOutput, p []byte) (n int, err error) {
 	most := len(p)
 	for waits := 0; n < len(p); {
-		more, err := to.Output.Write(p[n:min(n+most, len(p))])
+		more, err := to.write(p[n:min(n+most, len(p))])
 		n += more
 		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 		switch {
@@ -80,7 +80,7 @@ func (s *Saver) writeWithRoom(to cancellableOutput, p []byte) (n int, err error)
 			if failed, broken := s.makeRoom(true, nil); failed != nil || broken != nil {
 				return n, errors.Join(failed, broken)
 			}
-			if most = len(p); to.shard {
+			if most = len(p); strings.HasSuffix(to.path, ".safetensors") {
 				to.Reserve(s.room.part)
 			}
 		}

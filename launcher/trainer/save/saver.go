@@ -3,16 +3,16 @@ package save
 // Checkpoints that are written while training continues.
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"spmoe/collective"
@@ -29,9 +29,7 @@ import (
 // progress.
 type Saver struct {
 	comm      *collective.Comm
-	folders   Folders
-	lock      *system.FolderLock // of a folder that only this host has; nil: none
-	held      *system.FolderLock // the folder that is written to
+	held      *system.FolderLock // the run's folder
 	Cfg       config.Config
 	Files     checkpoint.Files
 	ctx       context.Context
@@ -80,28 +78,20 @@ func NewSaver(cfg config.Config, tokenizer []byte, files checkpoint.Files, held 
 	if err != nil {
 		return nil, err
 	}
-	shared, err := findFolders(own, cfg.Out)
-	if err != nil {
+	if err := checkShared(own, cfg.Out); err != nil {
 		return nil, err
 	}
-	lock, err := shared.lock(cfg.Out)
-	if lock != nil {
-		held = lock
-	}
-	if err == nil && shared.owns() && held.Check() == nil {
-		err = system.Tidy(cfg.Out) // a rank may have been killed
-	}
-	if err != nil {
-		return nil, errors.Join(err, lock.Release())
+	if own.Rank() == 0 && held.Check() == nil {
+		if err := system.Tidy(cfg.Out); err != nil { // a rank may have been killed
+			return nil, err
+		}
 	}
 	if files == nil {
-		files = faulty{checkpoint.NewHeld(held)}
+		files = checkpoint.Disk{Folder: held}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Saver{
-		comm: own, folders: shared, lock: lock, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: tokenizer,
-	}
-	s.Files = cancellable{files, ctx, own.Progress(), s}
+	s := &Saver{comm: own, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: tokenizer}
+	s.Files = runFiles{files, s}
 	return s, nil
 }
 
@@ -111,8 +101,14 @@ func (s *Saver) AllocateCopies(pieces []checkpoint.Piece) {
 	s.allocated = make(chan []checkpoint.Piece, 1)
 	go func() {
 		const page = 4096
-		room := checkpoint.Room(pieces)
-		for _, p := range room {
+		room := slices.Clone(pieces)
+		for i := range room {
+			p := &room[i]
+			if p.BF16 != nil {
+				p.BF16 = make([]byte, len(p.BF16))
+			} else {
+				p.Data = make([]float32, len(p.Data))
+			}
 			memory := p.Bytes()
 			for i := 0; i < len(memory) && s.ctx.Err() == nil; i += page {
 				memory[i] = 0
@@ -128,7 +124,6 @@ func (s *Saver) Close() {
 	if s.allocated != nil && s.Copied == nil {
 		<-s.allocated
 	}
-	s.lock.Release()
 }
 
 // Snapshot returns a copy of the pieces, which is valid until the next call.
@@ -191,11 +186,9 @@ func (s *Saver) poll() (l saveResult, ok bool) {
 	return s.wait(), true
 }
 
-// write does the work of a save: the rank that owns the folder begins it, all ranks write, and the
-// owner completes it. If hosts have folders of their own, each folder is completed with copies of
-// the other hosts' parts.
+// write does the work of a save: rank 0 begins it, all ranks write, and rank 0 completes it.
 func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (failed, broken error) {
-	step, lead := int64(l.State.step), s.folders.owns()
+	step, lead := int64(l.State.step), s.comm.Rank() == 0
 	var w *checkpoint.Writer
 	defer func() {
 		// If the ranks did not agree that all are done, one may still be writing there. The next
@@ -234,9 +227,6 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
 	}
-	if failed, broken = s.copyParts(w); failed != nil || broken != nil {
-		return failed, broken
-	}
 	if lead {
 		if s.tokenizer != nil {
 			err = w.WriteTokenizer(s.tokenizer)
@@ -257,46 +247,26 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	return s.agree(err)
 }
 
-// copyParts completes the parts in every folder, if there are several.
-func (s *Saver) copyParts(w *checkpoint.Writer) (failed, broken error) {
-	if !s.folders.apart() {
-		return nil, nil
-	}
-	if failed, broken = s.folders.copyParts(w); broken != nil {
-		return failed, broken
-	}
-	return s.agree(failed)
-}
-
 // agree returns nil if err is nil on every rank. Otherwise it returns the error of the lowest rank
 // that has one, on all ranks. broken says that the ranks could not communicate.
 func (s *Saver) agree(err error) (failed, broken error) {
-	first := [1]int64{int64(s.comm.Size())}
+	text := ""
 	if err != nil {
-		first[0] = int64(s.comm.Rank())
+		text = " " + err.Error()
 	}
-	if broken := collective.AllReduce(s.comm, first[:], collective.Min); broken != nil {
-		return nil, broken
+	if errors.Is(err, checkpoint.ErrChanged) {
+		text = "!" + err.Error()
 	}
-	root := int(first[0])
-	if root == s.comm.Size() {
-		return nil, nil
-	}
-	var text [512]byte // the first byte says that it is an ErrChanged
-	if root == s.comm.Rank() {
-		copy(text[1:], err.Error())
-		if errors.Is(err, checkpoint.ErrChanged) {
-			text[0] = 1
+	texts, broken := state.GatherTexts(s.comm, text)
+	for _, text := range texts {
+		switch {
+		case strings.HasPrefix(text, "!"):
+			return agreedError{text[1:], checkpoint.ErrChanged}, nil
+		case text != "":
+			return agreedError{text[1:], nil}, nil
 		}
 	}
-	if broken := collective.Bcast(s.comm, text[:], root); broken != nil {
-		return nil, broken
-	}
-	agreed := agreedError{string(bytes.ToValidUTF8(bytes.TrimRight(text[1:], "\x00"), nil)), nil}
-	if text[0] == 1 {
-		agreed.kind = checkpoint.ErrChanged
-	}
-	return agreed, nil
+	return nil, broken
 }
 
 // agreedError is an error that one rank has told the others.
@@ -309,30 +279,39 @@ func (e agreedError) Error() string { return e.text }
 
 func (e agreedError) Unwrap() error { return e.kind }
 
-// cancellable is a file system on which writes fail when ctx has ended. Writing is progress: a rank
-// that waits for it is not hung.
-type cancellable struct {
-	checkpoint.Files
-	ctx      context.Context
-	progress *atomic.Uint64
-	saver    *Saver
-}
-
-func (c cancellable) Create(path string) (checkpoint.Output, error) {
-	out, err := c.Files.Create(path)
-	return cancellableOutput{out, c, strings.HasSuffix(path, ".safetensors")}, err
-}
-
-type cancellableOutput struct {
-	checkpoint.Output
-	of    cancellable
-	shard bool
-}
-
-func (o cancellableOutput) Write(p []byte) (int, error) {
-	if err := o.of.ctx.Err(); err != nil {
-		return 0, err
+// checkShared returns an error unless all hosts write to the same run folder. Every host writes a
+// mark there and looks for that of the first host. It is collective.
+func checkShared(c *collective.Comm, dir string) (failed error) {
+	hosts, here := c.Hosts(), c.Host()
+	if len(hosts) == 1 {
+		return nil
 	}
-	o.of.progress.Add(1)
-	return o.of.saver.writeWithRoom(o, p)
+	mark := func(host int) string { return fmt.Sprintf(".host-%d", host) }
+	leads := hosts[here][0] == c.Rank()
+	if leads {
+		var file *os.File
+		if file, failed = system.OpenOwn(dir, mark(here), os.O_WRONLY|os.O_CREATE); failed == nil {
+			failed = file.Close()
+		}
+	}
+	if err := c.Barrier(); err != nil {
+		return err
+	}
+	apart := make([]int64, len(hosts))
+	if leads && failed == nil { // a network file system shows the files of others after a local change
+		if _, err := os.Lstat(filepath.Join(dir, mark(0))); err != nil {
+			apart[here] = 1
+		}
+	}
+	if err := collective.AllReduce(c, apart, collective.Max); err != nil {
+		return err
+	}
+	if leads && failed == nil {
+		failed = os.Remove(filepath.Join(dir, mark(here)))
+	}
+	if h := slices.Index(apart, 1); h >= 0 && failed == nil {
+		return fmt.Errorf("%s of %s is not the folder of %s: give --out on a file system that all hosts share",
+			dir, c.Placement().Describe(hosts[h][0]), c.Placement().Describe(0))
+	}
+	return failed
 }

@@ -5,9 +5,15 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"spmoe/collective"
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/events"
+	"spmoe/tensor/alloc"
 )
 
 // Lost ends ranks.
@@ -51,4 +57,59 @@ func (l *Lost) EndRanks(found []string, back int) error {
 		}
 	}
 	return l.Comm.Barrier() // which the ranks that have found something never reach
+}
+
+// GatherTexts returns the text of each rank; nil if all are empty. It is collective.
+func GatherTexts(c *collective.Comm, mine string) ([]string, error) {
+	lengths := make([]int64, c.Size())
+	own := lengths[c.Rank():][:1]
+	own[0] = int64(len(mine))
+	if err := collective.AllGather(c, lengths, own); err != nil || slices.Max(lengths) == 0 {
+		return nil, err
+	}
+	var counts []int
+	total := 0
+	for _, n := range lengths {
+		counts, total = append(counts, int(n)), total+int(n)
+	}
+	flat := alloc.Make[byte](total)
+	if err := collective.AllGatherV(c, flat, []byte(mine), counts); err != nil {
+		return nil, err
+	}
+	var texts []string
+	for _, n := range counts {
+		texts = append(texts, string(flat[:n]))
+		flat = flat[n:]
+	}
+	return texts, nil
+}
+
+// Alarms reports the alarms of one rank.
+type Alarms struct {
+	Lead     bool
+	Progress *Progress
+	Report   events.Reporter // nil in benchmarks
+	Events   record.EventLog
+}
+
+// Raise reports an alarm that all ranks raise. Only the leading rank prints it.
+func (a *Alarms) Raise(format string, args ...any) {
+	if a.Lead {
+		a.Add(events.Alarm{Step: a.Progress.Step, Text: fmt.Sprintf(format, args...)})
+	}
+}
+
+// Add reports an alarm that only this rank raises.
+func (a *Alarms) Add(alarm events.Alarm) {
+	a.Events.Add(spmd.Event{Time: time.Now(), Kind: spmd.Alarm, Rank: -1, Step: int64(alarm.Step), Reason: alarm.Text})
+	if a.Report != nil {
+		a.Report.Alarm(alarm)
+	}
+}
+
+// Close completes the file. A failure to write it is an alarm, too.
+func (a *Alarms) Close() {
+	if err := a.Events.Close(); err != nil {
+		a.Report.Alarm(events.Alarm{Step: a.Progress.Step, Text: err.Error()})
+	}
 }

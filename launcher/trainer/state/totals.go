@@ -32,13 +32,10 @@ func (t *Totals) Add(l moe.Loss) {
 	t.dropped += float64(l.Dropped)
 }
 
-// MeanLoss returns the mean loss per token.
-func (t Totals) MeanLoss() float64 { return t.Loss / max(t.tokens, 1) }
-
 // Step describes a step by its sums. Losses are means per token.
 func (t Totals) Step() events.Step {
 	return events.Step{
-		Loss: record.Number(t.MeanLoss()), MTPLoss: record.Number(t.mtp / max(t.mtpTokens, 1)),
+		Loss: record.Number(t.Loss / max(t.tokens, 1)), MTPLoss: record.Number(t.mtp / max(t.mtpTokens, 1)),
 		Balance: record.Number(t.balance), Dropped: int64(t.dropped),
 	}
 }

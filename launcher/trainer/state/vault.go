@@ -97,18 +97,9 @@ func (k *Vault) Store(n Notes) error {
 func (k *Vault) Recall(step int64) (n Notes, err error) {
 	from := k.notes[step%2]
 	length, sum := int(binary.LittleEndian.Uint32(from)), binary.LittleEndian.Uint32(from[4:])
-	if length > len(from)-notesHeader {
-		return n, fmt.Errorf("the notes of step %d are damaged: they have %d bytes of %d", step, length, len(from)-notesHeader)
-	}
-	text := from[notesHeader:][:length]
-	if got := crc32.ChecksumIEEE(text); got != sum {
-		return n, fmt.Errorf("the notes of step %d are damaged: their checksum is %#x, not %#x", step, got, sum)
-	}
-	if err := json.Unmarshal(text, &n); err != nil {
-		return n, fmt.Errorf("the notes of step %d are damaged: %w", step, err)
-	}
-	if int64(n.Progress.Step) != step {
-		return n, fmt.Errorf("the notes of step %d are damaged: they belong to step %d", step, n.Progress.Step)
+	text := from[notesHeader:][:min(length, len(from)-notesHeader)]
+	if crc32.ChecksumIEEE(text) != sum || json.Unmarshal(text, &n) != nil || int64(n.Progress.Step) != step {
+		return n, fmt.Errorf("the notes of step %d are damaged: %d bytes with checksum %#x", step, length, sum)
 	}
 	n.Progress.Run = n.Run
 	k.vault.Keep(step)

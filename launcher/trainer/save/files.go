@@ -1,6 +1,6 @@
 package save
 
-// Checkpoint files on which tests make a rank fail.
+// The files of checkpoints.
 
 import (
 	"bytes"
@@ -11,40 +11,55 @@ import (
 	"spmoe/launcher/checkpoint"
 )
 
-// faulty is a file system on which a rank can be made to fail at any operation.
-type faulty struct{ checkpoint.Files }
+// runFiles is the file system of a run's checkpoints. Writes fail when ctx has ended, and wait for
+// room. Writing is progress: a rank that waits for it is not hung. A rank can be made to fail at
+// any operation.
+type runFiles struct {
+	checkpoint.Files
+	saver *Saver
+}
 
 // Create implements [checkpoint.Files].
-func (f faulty) Create(path string) (checkpoint.Output, error) {
+func (f runFiles) Create(path string) (checkpoint.Output, error) {
 	if filepath.Base(path) == "manifest.json" {
 		fault.Point(fault.InManifest)
 	}
 	out, err := f.Files.Create(path)
 	fault.Point(fault.InCreate)
-	return faultyOutput{out, path}, err
+	return runOutput{out, f.saver, path}, err
 }
 
 // Rename implements [checkpoint.Files].
-func (f faulty) Rename(from, to string) error {
+func (f runFiles) Rename(from, to string) error {
 	fault.Point(fault.InRename)
 	defer fault.Point(fault.AfterRename)
 	return f.Files.Rename(from, to)
 }
 
 // Remove implements [checkpoint.Files].
-func (f faulty) Remove(path string) error {
+func (f runFiles) Remove(path string) error {
 	fault.Point(fault.InPrune)
 	return f.Files.Remove(path)
 }
 
-type faultyOutput struct {
+type runOutput struct {
 	checkpoint.Output
-	path string
+	saver *Saver
+	path  string
 }
 
-// Write implements [io.Writer]. If the rank fails, the first half is written. A requested
+// Write implements [io.Writer].
+func (o runOutput) Write(p []byte) (int, error) {
+	if err := o.saver.ctx.Err(); err != nil {
+		return 0, err
+	}
+	o.saver.comm.Progress().Add(1)
+	return o.saver.writeWithRoom(o, p)
+}
+
+// write writes without room in mind. If the rank fails, the first half is written. A requested
 // corruption changes the file, not the memory.
-func (o faultyOutput) Write(p []byte) (n int, err error) {
+func (o runOutput) write(p []byte) (n int, err error) {
 	if !fault.Armed() {
 		return o.Output.Write(p)
 	}
@@ -61,7 +76,7 @@ func (o faultyOutput) Write(p []byte) (n int, err error) {
 }
 
 // Sync implements [checkpoint.Output].
-func (o faultyOutput) Sync() error {
+func (o runOutput) Sync() error {
 	fault.Point(fault.InSync)
 	return o.Output.Sync()
 }

@@ -4,7 +4,7 @@ package checkpoint
 
 import "os"
 
-// diskFile is a plain file on systems without direct writes.
+// diskFile is a file on a disk.
 type diskFile struct{ *os.File }
 
 // Reserve implements [Output]. It reserves nothing.
