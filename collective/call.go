@@ -56,7 +56,7 @@ func (k *call) payload() int {
 	return bytes
 }
 
-// publish writes the call to its slot. Checked by internal/model.
+// publish writes the call to its slot.
 func (k *call) publish(s *slot, seq int) {
 	s.kind, s.op, s.elem, s.seq, s.head = k.kind, k.op, uint8(k.elem), int64(seq), k.fields
 	s.errLen, s.payloadLen = 0, 0
