@@ -120,7 +120,7 @@ const mostReceipt = 16 << 20
 // sendPart sends what this rank has written: two lengths, the receipt and the shard. What cannot be
 // read has length 0.
 func sendPart(c *collective.Comm, w *checkpoint.Writer, to int) (failed, broken error) {
-	messages := c.NewMessages(collective.KindBcast)
+	messages := c.NewMessages(collective.KindMessage)
 	send := func(b []byte) error {
 		messages.Send(to, b)
 		return messages.Wait()
@@ -158,7 +158,7 @@ func sendPart(c *collective.Comm, w *checkpoint.Writer, to int) (failed, broken 
 
 // receivePart writes what another rank sends.
 func receivePart(c *collective.Comm, w *checkpoint.Writer, from int) (failed, broken error) {
-	in := &incoming{messages: c.NewMessages(collective.KindBcast), from: from}
+	in := &incoming{messages: c.NewMessages(collective.KindMessage), from: from}
 	lengths := make([]byte, 16)
 	if broken := in.take(lengths); broken != nil {
 		return nil, broken

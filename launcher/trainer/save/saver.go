@@ -282,14 +282,14 @@ func (s *Saver) agree(err error) (failed, broken error) {
 	if root == s.comm.Size() {
 		return nil, nil
 	}
-	var text [512]byte // the first byte says that it is an ErrChanged
+	var text [512]byte // zero on the other ranks; the first byte says that it is an ErrChanged
 	if root == s.comm.Rank() {
 		copy(text[1:], err.Error())
 		if errors.Is(err, checkpoint.ErrChanged) {
 			text[0] = 1
 		}
 	}
-	if broken := collective.Bcast(s.comm, text[:], root); broken != nil {
+	if broken := collective.AllReduce(s.comm, text[:], collective.Max); broken != nil {
 		return nil, broken
 	}
 	agreed := agreedError{string(bytes.ToValidUTF8(bytes.TrimRight(text[1:], "\x00"), nil)), nil}
