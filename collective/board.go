@@ -65,7 +65,7 @@ type slot struct {
 // fields are the numbers of a call.
 type fields struct {
 	count      int64 // elements; the same on every rank
-	root       int64
+	width      int64 // bytes of an element of a window
 	color, key int64 // split
 	group      int64 // the lowest id that a new communicator may have
 	child      int64 // offset of the new communicator's board

@@ -56,7 +56,7 @@ func (k *call) payload() int {
 	return bytes
 }
 
-// publish writes the call to its slot. Checked by internal/model.
+// publish writes the call to its slot.
 func (k *call) publish(s *slot, seq int) {
 	s.kind, s.op, s.elem, s.seq, s.head = k.kind, k.op, uint8(k.elem), int64(seq), k.fields
 	s.errLen, s.payloadLen = 0, 0
@@ -82,14 +82,17 @@ func (k *call) publish(s *slot, seq int) {
 
 // describe describes the call for error messages.
 func (s *slot) describe(ranks int) string {
-	counts := func(list int) []int64 { return s.counts(list, ranks) }
-	return fmt.Sprintf("%v #%d%s", s.kind, s.seq, traitsOf[s.kind].describe(s, reflect.Kind(s.elem), counts))
+	text := fmt.Sprintf("%v #%d", s.kind, s.seq)
+	if format := traitsOf[s.kind].format; format != "" {
+		text += fmt.Sprintf(format, s.head.count, reflect.Kind(s.elem), s.counts(listRecv, ranks), s.counts(listSend, ranks), s.op, s.head.width)
+	}
+	return text
 }
 
 // agrees reports whether two ranks may meet in these calls. It does not compare counts between
 // pairs.
 func (s *slot) agrees(o *slot, ranks int) bool {
-	if s.kind != o.kind || s.op != o.op || s.elem != o.elem || s.head.count != o.head.count || s.head.root != o.head.root {
+	if s.kind != o.kind || s.op != o.op || s.elem != o.elem || s.head.count != o.head.count || s.head.width != o.head.width {
 		return false
 	}
 	return !traitsOf[s.kind].alike || slices.Equal(s.counts(listRecv, ranks), o.counts(listRecv, ranks))

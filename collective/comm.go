@@ -216,8 +216,7 @@ func (c *Comm) worldRanks(members []int) []int {
 func (c *Comm) slot(r int) *slot { return c.group.board.slot(r, c.seq) }
 
 // enter publishes this rank's call and waits until every rank has published its own. After success,
-// the peers' buffers may be read until sync. After an error, no rank touches a buffer. Checked by
-// internal/model.
+// the peers' buffers may be read until sync. After an error, no rank touches a buffer.
 func (c *Comm) enter(k call) error {
 	g := c.group
 	if g.dry {
@@ -248,8 +247,7 @@ func (c *Comm) enter(k call) error {
 }
 
 // sync waits until every rank of this host has done its part of a call that all have entered. It
-// fails only if a rank process dies, or the goroutine of a rank has ended. Checked by
-// internal/model.
+// fails only if a rank process dies, or the goroutine of a rank has ended.
 func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
 
 // retire ends a call: it drops the published reference and counts the call.

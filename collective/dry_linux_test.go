@@ -43,7 +43,6 @@ func eachCollective(c *Comm, n int, alloc func(elements int) []float32) []counte
 		do   func() error
 	}{
 		{"barrier", c.Barrier},
-		{"bcast", func() error { return Bcast(c, alloc(n), p-1) }},
 		{"all-gather", func() error { return AllGather(c, alloc(n*p), alloc(n)) }},
 		{"all-gather-v", func() error { return AllGatherV(c, alloc(sum(parts)), alloc(parts[rank]), parts) }},
 		{"all-to-all", func() error { return AllToAll(c, alloc(n*p), alloc(n*p)) }},
@@ -135,21 +134,4 @@ func TestDryCounts(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Without other ranks, a communicator has no peers to split it with, and the places of ranks are
-// those that it is given.
-func TestDryPlaces(t *testing.T) {
-	c := NewDry([][]int{{0, 2}, {1, 3}}, 3)
-	if c.Size() != 4 || c.Rank() != 3 || c.Host() != 1 || c.HostOf(2) != 0 || c.Proxy(0, 3) != 2 || c.Shared() || c.Allocator() != nil {
-		t.Errorf("rank %d of %d on host %d", c.Rank(), c.Size(), c.Host())
-	}
-	if _, err := c.Split(0, 0); !errors.Is(err, errDry) {
-		t.Errorf("Split returned %v", err)
-	}
-	if _, err := c.OpenMailboxes(1, 1); !errors.Is(err, errDry) {
-		t.Errorf("OpenMailboxes returned %v", err)
-	}
-	c.SetStep(3)
-	c.Progress().Add(1)
 }

@@ -20,15 +20,3 @@ func ExampleAllReduce() {
 	fmt.Println(sums, err)
 	// Output: [6 6 6 6] <nil>
 }
-
-// Ranks that meet in different collectives get an error instead of a deadlock.
-func ExampleMismatchError() {
-	err := collective.NewWorld(2).Run(func(c *collective.Comm) error {
-		if c.Rank() == 0 {
-			return c.Barrier()
-		}
-		return collective.AllReduce(c, []float64{1}, collective.Sum)
-	})
-	fmt.Println(err != nil)
-	// Output: true
-}

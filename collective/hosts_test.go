@@ -145,38 +145,6 @@ func TestWindowOfOneHost(t *testing.T) {
 	}
 }
 
-// A reduction sends each element once from every host to the rank that it belongs to, and the
-// result of an all-reduce once to every host.
-func TestReductionBytes(t *testing.T) {
-	const n = 1 << 16 // elements of 4 bytes
-	var reduced, scattered atomic.Int64
-	for _, err := range NewHosts(2, 2).Run(func(c *Comm) error {
-		buf := make([]float32, n)
-		before := c.Sent()
-		if err := AllReduce(c, buf, Sum); err != nil {
-			return err
-		}
-		reduced.Add(c.Sent() - before)
-		before = c.Sent()
-		counts := []int{n / 4, n / 4, n / 4, n / 4}
-		if err := ReduceScatter(c, make([]float32, n/4), buf, counts, Sum); err != nil {
-			return err
-		}
-		scattered.Add(c.Sent() - before)
-		return nil
-	}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Half of the elements belong to each host; what ranks call travels too.
-	for what, got := range map[string]int64{"reduce-scatter": scattered.Load(), "all-reduce": reduced.Load() - 4*n} {
-		if least := int64(4 * n); got < least || got > least+least/50 {
-			t.Errorf("%s: the hosts have sent %d bytes, want %d and at most 2 %% more", what, got, least)
-		}
-	}
-}
-
 // Calls of ranks that come from another host are as untrusted as those in shared memory.
 func TestUnpackDamaged(t *testing.T) {
 	var s slot
@@ -200,39 +168,4 @@ func TestUnpackDamaged(t *testing.T) {
 			t.Errorf("a payload of %d bytes was taken", length)
 		}
 	}
-}
-
-func TestPlacement(t *testing.T) {
-	p := placed([]int{3, 1, 2})
-	for r, want := range []int{0, 0, 0, 1, 2, 2} {
-		if got := p.host(r); got != want {
-			t.Errorf("rank %d is on host %d, want %d", r, got, want)
-		}
-	}
-	if part := p.Part(2); part.First != 4 || part.Ranks != 2 || part.World != 6 {
-		t.Errorf("the last host has %+v", part)
-	}
-}
-
-// Whatever another host sends, unpacking it ends in a slot that can be checked, or in an error.
-func FuzzUnpack(f *testing.F) {
-	var s slot
-	k := call{kind: KindAllToAllV, lists: [3][]int{{1, 2}, {3, 4}, {5, 6}}}
-	k.publish(&s, 3)
-	text := make([]byte, slotBytes)
-	f.Add(text[:s.pack(text)])
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var s slot
-		used, err := s.unpack(b)
-		if err != nil {
-			return
-		}
-		if again := make([]byte, slotBytes); used > len(b) || s.pack(again) != used {
-			t.Errorf("%d bytes of %d were used", used, len(b))
-		}
-		if s.sound(3, 2) == nil {
-			_ = s.describe(2) + s.problem()
-		}
-	})
 }

@@ -6,7 +6,6 @@ package collective
 import (
 	"fmt"
 	"math"
-	"reflect"
 )
 
 // Kind names a collective.
@@ -16,7 +15,6 @@ type Kind uint8
 const (
 	KindBarrier Kind = iota
 	KindSplit
-	KindBcast
 	KindAllGather
 	KindAllGatherV
 	KindAllToAll
@@ -37,8 +35,9 @@ type traits struct {
 	lists   int  // number of lists of counts and displacements that travel with a call
 	alike   bool // all ranks pass the same first list
 
-	// describe describes a rank's call for error messages, given its element type and its counts.
-	describe func(s *slot, elem reflect.Kind, counts func(list int) []int64) string
+	// format describes a rank's call for error messages: 1 is its count, 2 its element type, 3 and
+	// 4 are what it receives and sends, 5 is its operation, and 6 a window's bytes per element.
+	format string
 
 	// needs returns the number of elements that rank j's first buffer must have, if that is not the
 	// count of the call.
@@ -46,31 +45,30 @@ type traits struct {
 }
 
 var traitsOf = [numKinds]traits{
-	KindBarrier:   {name: "barrier", describe: describeNothing},
-	KindSplit:     {name: "split", describe: describeNothing},
-	KindBcast:     {name: "bcast", buffers: true, describe: describeBcast},
-	KindAllGather: {name: "all-gather", buffers: true, describe: describeEqual},
+	KindBarrier:   {name: "barrier"},
+	KindSplit:     {name: "split"},
+	KindAllGather: {name: "all-gather", buffers: true, format: " (%[1]d %[2]v per rank)"},
 	KindAllGatherV: {
 		name: "all-gather-v", buffers: true, lists: 1, alike: true,
-		describe: describeAllGatherV,
-		needs:    func(_ *Comm, j int, k call) (int, error) { return k.lists[listRecv][j], nil },
+		format: " (%[3]v %[2]v)",
+		needs:  func(_ *Comm, j int, k call) (int, error) { return k.lists[listRecv][j], nil },
 	},
 	KindAllToAll: {
 		name: "all-to-all", buffers: true,
-		describe: describeEqual,
-		needs:    func(c *Comm, _ int, k call) (int, error) { return int(k.count) * c.Size(), nil },
+		format: " (%[1]d %[2]v per rank)",
+		needs:  func(c *Comm, _ int, k call) (int, error) { return int(k.count) * c.Size(), nil },
 	},
-	KindAllToAllV: {name: "all-to-all-v", buffers: true, lists: 3, describe: describeAllToAllV, needs: needsOfAllToAllV},
-	KindAllReduce: {name: "all-reduce", buffers: true, describe: describeAllReduce},
+	KindAllToAllV: {name: "all-to-all-v", buffers: true, lists: 3, format: " (%[2]v, sends %[4]v, receives %[3]v)", needs: needsOfAllToAllV},
+	KindAllReduce: {name: "all-reduce", buffers: true, format: " (%[5]v of %[1]d %[2]v)"},
 	KindReduceScatter: {
 		name: "reduce-scatter", buffers: true, lists: 1, alike: true,
-		describe: describeReduceScatter,
-		needs:    func(_ *Comm, _ int, k call) (int, error) { return sum(k.lists[listRecv]), nil },
+		format: " (%[5]v of %[3]v %[2]v)",
+		needs:  func(_ *Comm, _ int, k call) (int, error) { return sum(k.lists[listRecv]), nil },
 	},
-	KindDispatch: {name: "dispatch", buffers: true, describe: describeWindow},
-	KindCombine:  {name: "combine", buffers: true, describe: describeWindow},
-	KindBuffers:  {name: "buffers", buffers: true, describe: describeNothing},
-	KindMessage:  {name: "message", describe: describeNothing},
+	KindDispatch: {name: "dispatch", buffers: true, format: " (rows of %[1]d bytes, elements of %[6]d)"},
+	KindCombine:  {name: "combine", buffers: true, format: " (rows of %[1]d bytes, elements of %[6]d)"},
+	KindBuffers:  {name: "buffers", buffers: true},
+	KindMessage:  {name: "message"},
 }
 
 // String returns the name of the collective, such as "all-reduce".
@@ -79,36 +77,6 @@ func (k Kind) String() string {
 		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
 	return traitsOf[k].name
-}
-
-func describeNothing(*slot, reflect.Kind, func(int) []int64) string { return "" }
-
-func describeBcast(s *slot, elem reflect.Kind, _ func(int) []int64) string {
-	return fmt.Sprintf(" (%d %v from root %d)", s.head.count, elem, s.head.root)
-}
-
-func describeEqual(s *slot, elem reflect.Kind, _ func(int) []int64) string {
-	return fmt.Sprintf(" (%d %v per rank)", s.head.count, elem)
-}
-
-func describeAllGatherV(_ *slot, elem reflect.Kind, counts func(int) []int64) string {
-	return fmt.Sprintf(" (%v %v)", counts(listRecv), elem)
-}
-
-func describeAllToAllV(_ *slot, elem reflect.Kind, counts func(int) []int64) string {
-	return fmt.Sprintf(" (%v, sends %v, receives %v)", elem, counts(listSend), counts(listRecv))
-}
-
-func describeAllReduce(s *slot, elem reflect.Kind, _ func(int) []int64) string {
-	return fmt.Sprintf(" (%v of %d %v)", s.op, s.head.count, elem)
-}
-
-func describeReduceScatter(s *slot, elem reflect.Kind, counts func(int) []int64) string {
-	return fmt.Sprintf(" (%v of %v %v)", s.op, counts(listRecv), elem)
-}
-
-func describeWindow(s *slot, _ reflect.Kind, _ func(int) []int64) string {
-	return fmt.Sprintf(" (rows of %d bytes, elements of %d)", s.head.count, s.head.root)
 }
 
 // needsOfAllToAllV also records where this rank's part of the buffer begins.

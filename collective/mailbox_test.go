@@ -64,28 +64,6 @@ func message(rank, i int) []byte {
 	return bytes.Repeat([]byte{byte(rank), byte(i), 7}, i*i%300)
 }
 
-// Mistakes are errors that say what is wrong.
-func TestMailboxRefuses(t *testing.T) {
-	forKinds(t, kinds, func(c *Comm) error {
-		m, err := c.OpenMailboxes(2, 64)
-		if err != nil {
-			return err
-		}
-		_, outside := m.Recv(0, 2)
-		for want, err := range map[string]error{
-			"a message of 65 bytes for a box of 64": m.Send(0, 0, make([]byte, 65)),
-			"box -1 of rank 0":                      m.Send(0, -1, nil),
-			"box 0 of rank 99":                      m.Free(99, 0),
-			"box 2 of rank 0":                       outside,
-		} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				return fmt.Errorf("%v, want %s", err, want)
-			}
-		}
-		return nil
-	})
-}
-
 // A rank that waits for a message learns that the sender has failed, has finished, or takes too
 // long.
 func TestMailboxOfLostRank(t *testing.T) {

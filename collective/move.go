@@ -14,35 +14,6 @@ type Element interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~int | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint | ~float32 | ~float64
 }
 
-// Bcast copies root's buf into the buf of every other rank. All ranks pass the same length and
-// root.
-func Bcast[T Element](c *Comm, buf []T, root int) error {
-	k := newCall(c, KindBcast, buf)
-	k.count, k.root = int64(len(buf)), int64(root)
-	if root < 0 || root >= c.Size() {
-		k.err = fmt.Errorf("root is %d, the communicator has ranks 0 to %d", root, c.Size()-1)
-	}
-	if err := c.enter(k); err != nil {
-		c.retire(KindBcast, 0)
-		return err
-	}
-	if c.group.dry {
-		return c.countDry(KindBcast, sizeOf(buf), c.bcastSent(root, sizeOf(buf)))
-	}
-	from, err := root, error(nil)
-	if c.group.spansHosts() {
-		from, err = c.bcastHosts(root)
-	}
-	if err == nil {
-		if got := published[T](c, from, 0, len(buf)); c.rank != root && !same(buf, got) {
-			copy(buf, got)
-		}
-		err = c.sync(KindBcast)
-	}
-	c.retire(KindBcast, sizeOf(buf))
-	return err
-}
-
 // AllGather concatenates the src of all ranks, in rank order, into dst on every rank.
 //
 // All ranks pass the same len(src); len(dst) is Size times that. src may be this rank's own part of

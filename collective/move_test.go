@@ -8,65 +8,29 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestBcast(t *testing.T) {
-	forSizes(t, func(c *Comm) error {
-		for round, n := range lengths {
-			for root := range c.Size() {
-				buf := marks(round, c.Rank(), n)
-				if err := Bcast(c, buf, root); err != nil {
-					return err
-				}
-				if err := wantEqual(fmt.Sprintf("bcast of %d from %d", n, root), buf, marks(round, root, n)); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-}
-
 func TestAllGather(t *testing.T) {
 	forSizes(t, func(c *Comm) error {
-		for round, n := range lengths {
-			var want []int64
-			for r := range c.Size() {
-				want = append(want, marks(round, r, n)...)
+		for round := range len(lengths) + 6 {
+			var counts []int
+			gather := func(dst, src []int64) error { return AllGatherV(c, dst, src, counts) }
+			if round < len(lengths) {
+				counts = slices.Repeat([]int{lengths[round]}, c.Size())
+				gather = func(dst, src []int64) error { return AllGather(c, dst, src) }
+			} else {
+				counts = ragged(c.Size(), round-len(lengths))
 			}
-			apart, inPlace := make([]int64, len(want)), make([]int64, len(want))
-			if err := AllGather(c, apart, marks(round, c.Rank(), n)); err != nil {
-				return err
-			}
-			own := inPlace[c.Rank()*n:][:n]
-			copy(own, marks(round, c.Rank(), n))
-			if err := AllGather(c, inPlace, own); err != nil {
-				return err
-			}
-			for what, got := range map[string][]int64{"apart": apart, "in place": inPlace} {
-				if err := wantEqual(what, got, want); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-}
-
-func TestAllGatherV(t *testing.T) {
-	forSizes(t, func(c *Comm) error {
-		for round := range 6 {
-			counts := ragged(c.Size(), round)
-			n := counts[c.Rank()]
 			var want []int64
 			for r, n := range counts {
 				want = append(want, marks(round, r, n)...)
 			}
+			own := marks(round, c.Rank(), counts[c.Rank()])
 			apart, inPlace := make([]int64, len(want)), make([]int64, len(want))
-			if err := AllGatherV(c, apart, marks(round, c.Rank(), n), counts); err != nil {
+			if err := gather(apart, own); err != nil {
 				return err
 			}
-			own := inPlace[sum(counts[:c.Rank()]):][:n]
-			copy(own, marks(round, c.Rank(), n))
-			if err := AllGatherV(c, inPlace, own, counts); err != nil {
+			part := inPlace[sum(counts[:c.Rank()]):][:len(own)]
+			copy(part, own)
+			if err := gather(inPlace, part); err != nil {
 				return err
 			}
 			for what, got := range map[string][]int64{"apart": apart, "in place": inPlace} {
@@ -112,32 +76,6 @@ func TestAllToAll(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// Element types of every size are moved whole.
-func TestElementTypes(t *testing.T) {
-	type bf16 uint16
-	forSizes(t, func(c *Comm) error {
-		for _, err := range []error{
-			bcastValue(c, int8(-3)), bcastValue(c, bf16(0x7fc1)), bcastValue(c, float32(1.5)), bcastValue(c, -2.25),
-		} {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func bcastValue[T Element](c *Comm, v T) error {
-	buf := make([]T, 3)
-	if c.Rank() == 0 {
-		buf[1] = v
-	}
-	if err := Bcast(c, buf, 0); err != nil {
-		return err
-	}
-	return wantEqual(fmt.Sprintf("%T", v), buf, []T{0, v, 0})
 }
 
 // All-to-all-v puts every element where the reference, a loop over pairs, puts it, and leaves the

@@ -47,43 +47,6 @@ func (c *Comm) allToAllSent(bytes func(j int) int) (sent int) {
 	return sent
 }
 
-// bcastSent returns what a rank sends to other hosts in bcastHosts: the root sends its buffer once
-// to each host.
-func (c *Comm) bcastSent(root, bytes int) int {
-	if c.rank != root {
-		return 0
-	}
-	return (len(c.group.hosts) - 1) * bytes
-}
-
-// bcastHosts sends the root's buffer to the first rank of every other host, from which the ranks of
-// that host copy it.
-func (c *Comm) bcastHosts(root int) (from int, err error) {
-	g := c.group
-	own, first := c.peers[c.rank].bufs[0], g.locals()[0]
-	switch {
-	case c.rank == root:
-		for h, ranks := range g.hosts {
-			if h != g.here {
-				c.moved.Send(ranks[0], own)
-			}
-		}
-	case c.isLocal(root):
-		return root, nil
-	case c.rank == first:
-		c.moved.Recv(root, own)
-	}
-	if c.moved.kind = KindBcast; c.moved.Len() > 0 {
-		if err := c.moved.Wait(); err != nil {
-			return root, err
-		}
-	}
-	if c.isLocal(root) {
-		return root, nil
-	}
-	return first, c.meet(KindBcast, true)
-}
-
 // allGatherSent returns what a rank sends to other hosts in allGatherHosts: its part, once to each
 // host.
 func (c *Comm) allGatherSent(bytes int) int { return (len(c.group.hosts) - 1) * bytes }

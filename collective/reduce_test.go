@@ -65,24 +65,6 @@ func TestAllReduceFloat32(t *testing.T) {
 	})
 }
 
-// The order of the sum matters for this data: otherwise the tests of bits above would prove
-// nothing.
-func TestOrderMatters(t *testing.T) {
-	const n = 1000
-	add := func(a, b float32) float32 { return a + b }
-	tree := reference(4, n, floats, add)
-	turned := reference(4, n, func(r, n int) []float32 { return floats((r+1)%4, n) }, add)
-	chain := floats(0, n)
-	for r := 1; r < 4; r++ {
-		for i, v := range floats(r, n) {
-			chain[i] += v
-		}
-	}
-	if wantEqual("", tree, turned) == nil || wantEqual("", tree, chain) == nil {
-		t.Fatal("the sums are the same in another order")
-	}
-}
-
 // Eight terms that 1, 2, 4 or 8 ranks share, each adding up its own as a tree, have one sum; so
 // have the 24 of 3, 6 and 12 ranks.
 func TestSumsNest(t *testing.T) {
@@ -204,24 +186,4 @@ func TestReduceScatter(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// Shares cover the range once, in order.
-func TestShare(t *testing.T) {
-	for _, np := range sizes {
-		w := NewWorld(np)
-		for _, n := range lengths {
-			end := 0
-			for r := range np {
-				lo, hi := w.Comm(r).share(r, n, 4)
-				if lo != end || hi < lo {
-					t.Fatalf("np %d, %d elements: rank %d has [%d, %d), the rank before it ends at %d", np, n, r, lo, hi, end)
-				}
-				end = hi
-			}
-			if end != n {
-				t.Fatalf("np %d: the shares of %d elements end at %d", np, n, end)
-			}
-		}
-	}
 }

@@ -1,8 +1,5 @@
 package collective
 
-// A group is where the ranks of one communicator meet. Functions marked "Checked by internal/model"
-// are steps of the protocol. The model checker has them under the same names: change both together.
-//
 // A collective has three parts: enter (all have published their calls, and each rank checks that
 // they match), the ranks' work on each other's memory, and sync (all ranks of this host have
 // finished; messages tell about other hosts). A meeting is decided once for all ranks: either all
@@ -53,7 +50,7 @@ func newGroup(w *World, name string, id int, worldRanks []int, memory unsafe.Poi
 
 // meet waits until every rank of this host has arrived at this rank's next meeting. If the meeting
 // is abortable, a failure ends the wait. Otherwise it ends if all ranks that are missing have
-// ended. Checked by internal/model.
+// ended.
 func (c *Comm) meet(kind Kind, abortable bool) error {
 	if c.group.dry {
 		return nil
@@ -92,7 +89,7 @@ type meeting struct {
 	abortable bool
 }
 
-// met is what a rank in meet waits for: the model has it in meet.
+// met reports whether the meeting is decided. A rank that sees a failure aborts it.
 func (m *meeting) met() bool {
 	c, g := m.c, m.c.group
 	decision := g.board.decision()
@@ -109,7 +106,7 @@ func (m *meeting) met() bool {
 }
 
 // complete reports whether every rank of this host has arrived at a meeting. The last one to arrive
-// sees that it is complete. Checked by internal/model.
+// sees that it is complete.
 func (g *group) complete(round uint64) bool {
 	for _, r := range g.locals() {
 		if g.board.arrival(r).round.Load() < round {
@@ -119,7 +116,7 @@ func (g *group) complete(round uint64) bool {
 	return true
 }
 
-// decide settles a meeting, and reports whether this rank settled it. Checked by internal/model.
+// decide settles a meeting, and reports whether this rank settled it.
 func (g *group) decide(round uint64, abort bool) bool {
 	d := g.board.decision()
 	next := round << 1
@@ -153,7 +150,7 @@ var errLeft = errors.New("it has finished without making this call")
 // since.
 var errGone = errors.New("a rank of the communicator had finished")
 
-// failed returns the reason why a meeting cannot take place, or nil. Checked by internal/model.
+// failed returns the reason why a meeting cannot take place, or nil.
 func (g *group) failed(round uint64) *failure {
 	if f := g.world.failed(); f != nil {
 		return f
@@ -166,8 +163,7 @@ func (g *group) failed(round uint64) *failure {
 	return nil
 }
 
-// abandoned reports whether ranks are missing at a meeting, and all of these have ended. Checked by
-// internal/model.
+// abandoned reports whether ranks are missing at a meeting, and all of these have ended.
 func (g *group) abandoned(round uint64) (gone bool) {
 	for _, r := range g.locals() {
 		ended := g.world.heap.StateOf(g.worldRanks[r]) == heap.Finished

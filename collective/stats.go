@@ -15,7 +15,7 @@ type Stat struct {
 
 // Stats has one Stat per Kind, indexed by Kind.
 //
-// Bytes is the message size as nccl-tests counts it: the buffer of a bcast or all-reduce, the whole
+// Bytes is the message size as nccl-tests counts it: the buffer of an all-reduce, the whole
 // output of an all-gather, and the whole input of a reduce-scatter. In an all-to-all it is what
 // this rank receives, including from itself. In a dispatch or combine it is what this rank writes
 // to or reads from the ranks' memory. Of messages it is what this rank sends.

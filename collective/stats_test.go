@@ -11,7 +11,6 @@ func TestStats(t *testing.T) {
 		f, parts, at := make([]float32, 8), []int{2, 2, 2, 2}, []int{0, 2, 4, 6}
 		for _, err := range []error{
 			c.Barrier(), c.Barrier(),
-			Bcast(c, f, 3),
 			AllGather(c, f, make([]float32, 2)),
 			AllGatherV(c, f, make([]float32, 2), parts),
 			AllToAll(c, f, make([]float32, 8)),
@@ -23,18 +22,17 @@ func TestStats(t *testing.T) {
 				return err
 			}
 		}
-		if err := Bcast(c, f, c.Rank()); err == nil {
-			return fmt.Errorf("different roots were accepted")
+		if err := AllReduce(c, f[:1+c.Rank()], Sum); err == nil {
+			return fmt.Errorf("different lengths were accepted")
 		}
 		want := map[Kind]Stat{
 			KindBarrier:       {Calls: 2},
 			KindSplit:         {},
-			KindBcast:         {Calls: 2, Bytes: 32},
 			KindAllGather:     {Calls: 1, Bytes: 32},
 			KindAllGatherV:    {Calls: 1, Bytes: 32},
 			KindAllToAll:      {Calls: 1, Bytes: 32},
 			KindAllToAllV:     {Calls: 1, Bytes: 32},
-			KindAllReduce:     {Calls: 3, Bytes: 96},
+			KindAllReduce:     {Calls: 4, Bytes: 96},
 			KindReduceScatter: {Calls: 1, Bytes: 32},
 		}
 		for kind, got := range c.Stats() {

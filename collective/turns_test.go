@@ -3,7 +3,6 @@ package collective
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 )
 
@@ -56,50 +55,8 @@ func TestTurns(t *testing.T) {
 				return fmt.Errorf("task %d is the last, after %d rounds of %v", now, len(log), lengths)
 			}
 		}
-		return alone(c, comms[0])
+		return comms[0].Barrier()
 	}
 	forKinds(t, kinds, alternate)
 	forKinds(t, hostKinds, alternate)
-}
-
-// alone checks that a communicator works between runs of tasks.
-func alone(c, was *Comm) error {
-	all := make([]int64, was.Size())
-	if err := AllGather(was, all, []int64{int64(was.Rank())}); err != nil {
-		return err
-	}
-	if !slices.IsSorted(all) || c.Size() != len(all) {
-		return fmt.Errorf("gathered %v", all)
-	}
-	return nil
-}
-
-// A task that fails ends, and so does the other one, which learns of it.
-func TestTurnsOfLostRank(t *testing.T) {
-	lost := errors.New("lost")
-	err := NewWorld(2).Run(func(c *Comm) error {
-		var turns Turns
-		var comms [2]*Comm
-		var errs [2]error
-		for i := range comms {
-			if comms[i], errs[i] = c.Split(0, c.Rank()); errs[i] != nil {
-				return errs[i]
-			}
-			turns.Add(comms[i])
-		}
-		if c.Rank() == 1 {
-			return lost
-		}
-		turns.Run(func(int) {}, func() { errs[0] = comms[0].Barrier() }, func() { errs[1] = comms[1].Barrier() })
-		var abort *AbortError
-		for i, err := range errs {
-			if !errors.As(err, &abort) || abort.Rank != 1 {
-				t.Errorf("task %d: %v", i, err)
-			}
-		}
-		return errs[0]
-	})
-	if !errors.Is(err, lost) {
-		t.Error(err)
-	}
 }

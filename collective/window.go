@@ -22,7 +22,7 @@ type Window struct {
 // It is collective, like MPI_Win_fence. The ranks must agree on the places that each writes: no two
 // ranks may write the same place.
 func (c *Comm) Open(kind Kind, row, elem int, first, second []byte) (Window, error) {
-	k := call{kind: kind, fields: fields{count: int64(row), root: int64(elem)}}
+	k := call{kind: kind, fields: fields{count: int64(row), width: int64(elem)}}
 	for i, buf := range [][]byte{first, second} {
 		k.ptr[i], k.bufs[i].bytes = unsafe.Pointer(unsafe.SliceData(buf)), int64(len(buf))
 		if !c.Shared() || len(buf) == 0 {

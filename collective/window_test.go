@@ -59,29 +59,6 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// A buffer may be empty on some ranks, or on all.
-func TestWindowOfNothing(t *testing.T) {
-	forKinds(t, kinds, func(c *Comm) error {
-		for _, n := range []int{0, c.Rank()} {
-			w, err := c.Open(KindDispatch, 8, 8, bytesOf(shared(c, n)), nil)
-			if err != nil {
-				return err
-			}
-			for r := range c.Size() {
-				for i := range min(n, 1) * r { // their sizes are their ranks
-					if got := words(w.First(r))[i]; got != 0 {
-						return fmt.Errorf("element %d of rank %d is %d", i, r, got)
-					}
-				}
-			}
-			if err := w.Close(0); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // Between processes a buffer must lie in the heap: otherwise every rank learns whose does not, and
 // may go on.
 func TestWindowOutsideOfHeap(t *testing.T) {
@@ -102,28 +79,6 @@ func TestWindowOutsideOfHeap(t *testing.T) {
 		})
 		if err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// Windows that do not belong together are an error on every rank, whose message tells them apart.
-func TestWindowMismatch(t *testing.T) {
-	for name, open := range map[string]func(c *Comm, odd bool) (Window, error){
-		"kind": func(c *Comm, odd bool) (Window, error) {
-			return c.Open(map[bool]Kind{true: KindCombine, false: KindDispatch}[odd], 8, 8, nil, nil)
-		},
-		"row": func(c *Comm, odd bool) (Window, error) {
-			return c.Open(KindDispatch, map[bool]int{true: 16, false: 8}[odd], 8, nil, nil)
-		},
-		"element": func(c *Comm, odd bool) (Window, error) {
-			return c.Open(KindDispatch, 8, map[bool]int{true: 2, false: 4}[odd], nil, nil)
-		},
-	} {
-		for rank, err := range everyRank(3, func(c *Comm) error { _, err := open(c, c.Rank() == 2); return err }) {
-			m, ok := as[*MismatchError](err)
-			if !ok || m.Ranks != [2]int{0, 2} || m.Calls[0] == m.Calls[1] {
-				t.Errorf("%s, rank %d: %v", name, rank, err)
-			}
 		}
 	}
 }

@@ -130,8 +130,7 @@ func (w *World) failed() *failure {
 // Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A
 // rank whose f returns an error aborts the world. So does a rank that waits for a rank whose f has
 // returned. Run returns a [RankError] of the rank that failed first, on any host. With a limit, it
-// does so even if a goroutine computes on: then the caller should end the process. Checked by
-// internal/model.
+// does so even if a goroutine computes on: then the caller should end the process.
 func (w *World) Run(f func(c *Comm) error) error {
 	w.setState(heap.Running)
 	stop := w.startPulse()

@@ -3,7 +3,6 @@ package moe
 // Generation with the bits of training.
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -200,56 +199,6 @@ func TestDecodingHasTheBitsOfTraining(t *testing.T) {
 			if n := len(slices.Collect(maps.Keys(compared))); n < 30 {
 				t.Errorf("%d tokens were compared", n)
 			}
-		})
-	}
-}
-
-// A sampler's record goes back to training: a step that replays the experts of a decoded text has
-// its log-probabilities, and chooses the same experts if it is left to itself.
-func TestTrainingReplaysDecoding(t *testing.T) {
-	cfg := decodable()
-	text, _ := text(4, 1, 40, cfg.Vocab)
-	layers := cfg.Layers - cfg.DenseLayers
-	experts := make([][]int32, cfg.Layers) // by layer: [tokens, topK]
-	probs := make([]float64, len(text)-1)
-	onLayout(t, cfg, "bf16", 1, 1, 8, func(m *member) error {
-		d, err := m.model.NewDecoder(m.ex, len(text))
-		if err != nil {
-			return err
-		}
-		d.Routes = &Routes{Record: func(layer int, chosen []int32, _ []float32) { experts[layer] = append(experts[layer], chosen...) }}
-		cache := d.NewCache(len(text))
-		for i := range probs {
-			if _, err := d.Step(m.ex, []*Cache{cache}, text[i:i+1]); err != nil {
-				return err
-			}
-			d.LogProbs(m.ex, probs[i:i+1], text[i+1:i+2])
-		}
-		return nil
-	})
-	replay := func(layer int) ([]int32, []float32) { return experts[layer], nil }
-	for _, replayed := range []bool{false, true} {
-		onLayout(t, cfg, "bf16", 1, 1, len(probs), func(m *member) error {
-			b := Batch{Inputs: text[:len(probs)], Targets: text[1:], Seq: len(probs), GlobalSequences: 1, LogProbs: make([]float64, len(probs)), Routes: &Routes{}}
-			if replayed {
-				b.Routes.Replay = replay
-			}
-			seen := 0
-			b.Routes.Record = func(layer int, chosen []int32, _ []float32) {
-				if seen++; !slices.Equal(chosen, experts[layer]) {
-					t.Errorf("replayed %t: layer %d has other experts", replayed, layer)
-				}
-			}
-			if _, err := m.model.Forward(m.ex, b); err != nil {
-				return err
-			}
-			if !slices.Equal(b.LogProbs, probs) {
-				t.Errorf("replayed %t: other log-probabilities", replayed)
-			}
-			if seen != layers {
-				return fmt.Errorf("%d layers with experts, want %d", seen, layers)
-			}
-			return nil
 		})
 	}
 }

@@ -55,26 +55,6 @@ func (v variant) config() Config {
 	return c
 }
 
-func TestVariantsCoverAllTriples(t *testing.T) {
-	switches := func(v variant) []bool {
-		return []bool{v.softmax, v.normTopK, v.grouped, v.mtp, v.balance, v.qRank, v.yarn}
-	}
-	for i := range 7 {
-		for j := range i {
-			for k := range j {
-				seen := map[[3]bool]bool{}
-				for _, v := range variants() {
-					s := switches(v)
-					seen[[3]bool{s[i], s[j], s[k]}] = true
-				}
-				if len(seen) != 8 {
-					t.Errorf("switches %d, %d and %d: %d of 8 combinations", i, j, k, len(seen))
-				}
-			}
-		}
-	}
-}
-
 // gradientBound is the largest accepted distance of a gradient from the reference's, as a share of
 // its length: FP32 reaches a few 1e-6. What is as small as noiseFloor is rounding of larger terms.
 const (

@@ -22,27 +22,6 @@ func headModel(mtp int) Config {
 	return with(tiny(), func(c *Config) { c.Vocab, c.MTPLayers = 201, mtp })
 }
 
-// One result for all ranks: with sequences in one chunk or several, the last one shorter,
-// and with gradients held for several sequences, one, or a part of one.
-func TestOneResultInBlocks(t *testing.T) {
-	const sequences, seq = 8, 41
-	for _, mtp := range []int{0, 1} {
-		for _, rows := range []int{4 * seq, seq * (1 + mtp), 16} {
-			for _, precision := range []string{"bf16", "fp32"} {
-				cfg := headModel(mtp)
-				b := batchOf(18, sequences, seq, cfg.Vocab)
-				want := trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 1, 1, 1, 1)
-				for _, ranks := range []int{2, 4, 8} {
-					trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, ranks, ranks, 1, 1).
-						equals(t, fmt.Sprintf("%s, mtp %d, %d rows, np %d", precision, mtp, rows, ranks), want)
-				}
-				trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 2, 2, 2, 1).
-					equals(t, fmt.Sprintf("%s, mtp %d, %d rows, 2 threads", precision, mtp, rows), want)
-			}
-		}
-	}
-}
-
 // Ranks divide the weight's gradient by whole blocks, the last one small, in one round or
 // several, with a result for all ranks. If a rank has more sequences than another, or none, the
 // result differs by rounding only.
@@ -53,62 +32,15 @@ func TestSharedHeadGradient(t *testing.T) {
 	for _, rows := range []int{4 * seq, seq, 16} {
 		sizes := smallSizes(rows)
 		sizes.block = 128
-		want, near := trainedWith(t, cfg, sizes, "bf16", "onesided", even, 1, 1, 1, 1), trainedWith(t, cfg, sizes, "fp32", "onesided", odd, 1, 1, 1, 1)
+		want, near := way{}.train(t, cfg, sizes, "bf16", even), way{}.train(t, cfg, sizes, "fp32", odd)
 		for _, sizes.shared = range []int{0, 1 << 20} {
-			for _, ranks := range []int{2, 4, 8} {
-				what := fmt.Sprintf("%d rows, at most %d, np %d", rows, sizes.shared, ranks)
-				trainedWith(t, cfg, sizes, "bf16", "onesided", even, ranks, ranks, 1, 1).equals(t, what, want)
-				got := trainedWith(t, cfg, sizes, "fp32", "onesided", odd, ranks, ranks, 1, 1)
+			for _, w := range []way{{ranks: 2}, {ranks: 8}} {
+				what := fmt.Sprintf("%d rows, at most %d, %+v", rows, sizes.shared, w)
+				w.train(t, cfg, sizes, "bf16", even).equals(t, what, want)
+				got := w.train(t, cfg, sizes, "fp32", odd)
 				if d := distance(got.grads["lm_head.weight"], near.grads["lm_head.weight"]); d > 1e-6 {
 					t.Errorf("%s, 3 sequences: the gradient is off by %.2g", what, d)
 				}
-			}
-		}
-	}
-}
-
-// Blocks and chunks change results by rounding only.
-func TestBlocksDoNotMatter(t *testing.T) {
-	const sequences, seq = 3, 41
-	cfg := headModel(1)
-	b := batchOf(4, sequences, seq, cfg.Vocab)
-	want := trainedBy(t, cfg, "fp32", "onesided", b, 1, 1)
-	for _, rows := range []int{1000, 82, 16} {
-		got := trainedWith(t, cfg, smallSizes(rows), "fp32", "onesided", b, 1, 1, 1, 1)
-		if math.Abs(got.loss.Sum/want.loss.Sum-1) > 1e-6 || math.Abs(got.loss.Ahead/want.loss.Ahead-1) > 1e-6 {
-			t.Errorf("%d rows: losses %+v, want %+v", rows, got.loss, want.loss)
-		}
-		for name, g := range want.grads {
-			if d := distance(got.grads[name], g); d > 1e-5 {
-				t.Errorf("%d rows: the gradient of %s is off by %.2g", rows, name, d)
-			}
-		}
-	}
-}
-
-// With several passes, and documents of any length, an odd number of groups is added to what is
-// there.
-func TestBlocksAddGradients(t *testing.T) {
-	const sequences, seq = 5, 24
-	for _, rows := range []int{48, 24, 16} {
-		m := alone(t, headModel(0), tensor.FP32, seq)
-		m.model.output.sizes = smallSizes(rows)
-		b := batchOf(6, sequences, seq, 201)
-		var once []float32
-		for pass := range 2 {
-			if _, err := m.model.Train(m.ex, b); err != nil {
-				t.Fatal(err)
-			}
-			g := m.gradients()["lm_head.weight"]
-			if pass == 0 {
-				once = append(once, g...)
-				continue
-			}
-			for i := range once {
-				once[i] *= 2
-			}
-			if d := distance(g, once); d > 1e-6 {
-				t.Errorf("%d rows: the gradient by two passes is off by %.2g", rows, d)
 			}
 		}
 	}
@@ -253,29 +185,6 @@ func TestHeadBySum(t *testing.T) {
 			if slices.Equal(both[0], both[1]) {
 				t.Errorf("%s is the same by fp32 and h100", name)
 			}
-		}
-	}
-}
-
-// TestLinearBySum: a layer in BF16 multiplies by its sum, in all passes.
-func TestLinearBySum(t *testing.T) {
-	const rows, n, k, seq = 48, 20, 300, 24
-	ex := tensor.NewExec()
-	h := newHeadCase(tensor.BF16, defaultOutputSizes(), 2, seq, k, n)
-	x, dy, dw, want := h.x, tensor.New(tensor.BF16, rows, n), tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, n, k)
-	l := linear{weight: weight{W: h.o.weight.W, Grad: dw, passes: newSumTree(dw), rows: [2]int{0, n}}, sum: mx.SumH100}
-	a := activation{Tensor: x}
-	l.multiply(ex, dy.Mat(), &a)
-	y, dx, wantDX := tensor.New(tensor.BF16, rows, n), tensor.New(tensor.BF16, rows, k), tensor.New(tensor.BF16, rows, k)
-	mx.SumH100.Multiply(ex, y.Mat(), x.Mat(), l.W.Mat().T())
-	g := activation{Tensor: dy}
-	l.backwardInput(ex, dx.Mat(), &g)
-	mx.SumH100.Multiply(ex, wantDX.Mat(), dy.Mat(), l.W.Mat())
-	l.wgrad(phase{passState: &passState{}, ex: ex}, &g, &a, seq)
-	mx.SumH100.MultiplyWgrad(ex, want.Mat(), dy.Mat(), x.Mat(), seq, false)
-	for name, both := range map[string][2]tensor.Tensor{"forward": {dy, y}, "dgrad": {dx, wantDX}, "wgrad": {dw, want}} {
-		if !slices.Equal(both[0].Bytes(), both[1].Bytes()) {
-			t.Errorf("%s is not that of mx.SumH100", name)
 		}
 	}
 }

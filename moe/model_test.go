@@ -54,28 +54,6 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// The block's parts add up: out = x + attention + mlp, x being the output of the layer before.
-func TestResidualStream(t *testing.T) {
-	cfg := tiny()
-	m := alone(t, cfg, tensor.FP32, 8)
-	seen := map[string][]float32{}
-	m.model.Observe(func(name string, x tensor.Tensor) {
-		if x.DType() == tensor.FP32 {
-			seen[name] = slices.Clone(x.F32())
-		}
-	})
-	if _, err := m.model.Eval(m.ex, batchOf(1, 2, 8, cfg.Vocab)); err != nil {
-		t.Fatal(err)
-	}
-	want := slices.Clone(seen["layer0_out"])
-	for i := range want {
-		want[i] += seen["layer1_attention"][i] + seen["layer1_mlp"][i]
-	}
-	if d := distance(seen["layer1_out"], want); d > 1e-6 {
-		t.Errorf("layer 1's output is off by %.2g", d)
-	}
-}
-
 // crossEntropy returns the sum of -log softmax(logits)[target] in float64.
 func crossEntropy(logits tensor.Tensor, targets []int32) float64 {
 	var all float64
@@ -133,37 +111,6 @@ func TestCausality(t *testing.T) {
 		if reached := tok >= changed && tok < 16; same == reached {
 			t.Errorf("token %d: logits unchanged is %t after token %d changed", tok, same, changed)
 		}
-	}
-}
-
-func TestArenaIsReleased(t *testing.T) {
-	cfg := spreadModel()
-	m := alone(t, cfg, tensor.BF16, 8)
-	mark := m.ex.Mark()
-	for name, pass := range map[string]func(*tensor.Exec, Batch) (Loss, error){"Train": m.model.Train, "Eval": m.model.Eval} {
-		if _, err := pass(m.ex, batchOf(1, 2, 8, cfg.Vocab)); err != nil {
-			t.Fatal(err)
-		}
-		if m.ex.Mark() != mark {
-			t.Errorf("%s left its activations in the arena", name)
-		}
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	for name, c := range map[string]struct {
-		cfg   Config
-		seq   int
-		words []string
-	}{
-		"config":       {with(tiny(), func(c *Config) { c.Heads = 0 }), 8, []string{"model.heads is 0"}},
-		"no tokens":    {tiny(), 0, []string{"sequence length is 0", "1 to 64 (model.max_positions)"}},
-		"long context": {tiny(), 65, []string{"sequence length is 65", "1 to 64"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := New(c.cfg, Unquantized(tensor.FP32), c.seq, collective.NewWorld(1).Comm(0), nil)
-			contains(t, err, c.words...)
-		})
 	}
 }
 

@@ -1,60 +1,13 @@
 package moe
 
-// A step gives one result, however it is divided into passes and ranks.
+// The sum over the passes of a step.
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"spmoe/tensor"
 )
-
-// passesModel gives each expert 32 rows of every sequence, enough for the kernels of many rows.
-func passesModel(seq int) Config {
-	return with(quantizable(64, 64), func(c *Config) {
-		c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions = 1, 0.1, 32, seq
-		c.TopK, c.ForceBalance = 4, true
-	})
-}
-
-func TestOneResultForAllPasses(t *testing.T) {
-	const sequences = 8
-	for i, name := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "mxint8", "mxfp6-e2m3", "bf16 by h100", "mxfp4", "fp8-block", "mxfp4-e2m1"} {
-		t.Run(name, func(t *testing.T) {
-			seq := 64
-			if name == "fp8-block" {
-				seq = 128 // whole blocks
-			}
-			cfg := passesModel(seq)
-			b := batchOf(17, sequences, seq, cfg.Vocab)
-			want := trainedBy(t, cfg, name, "onesided", b, 1, 1)
-			cases := [][3]int{{2, 1, 4}, {1, 1, 8}, {1, 1, 2}, {1, 1, 4}, {2, 2, 2}, {2, 2, 4}, {4, 4, 2}, {4, 2, 2}}
-			if slow := i > 4; slow {
-				cases = cases[:1+i%2]
-			}
-			for _, c := range cases {
-				got := trainedWith(t, cfg, defaultOutputSizes(), name, "onesided", b, c[0], c[1], 1, c[2])
-				got.equals(t, fmt.Sprintf("np %d, ep %d, %d passes", c[0], c[1], c[2]), want)
-			}
-		})
-	}
-}
-
-// The head's gradient is a tree over sequences in all passes, also if it holds the gradients of a
-// part of a sequence at a time.
-func TestOneResultForAllPassesInBlocks(t *testing.T) {
-	const sequences, seq = 4, 41
-	cfg := headModel(1)
-	b := batchOf(18, sequences, seq, cfg.Vocab)
-	for _, rows := range []int{4 * seq, 2 * seq, 16} {
-		want := trainedWith(t, cfg, smallSizes(rows), "fp32", "onesided", b, 1, 1, 1, 1)
-		for _, c := range [][2]int{{1, 2}, {1, 4}, {2, 2}} {
-			got := trainedWith(t, cfg, smallSizes(rows), "fp32", "onesided", b, c[0], c[0], 1, c[1])
-			got.equals(t, fmt.Sprintf("%d rows, np %d, %d passes", rows, c[0], c[1]), want)
-		}
-	}
-}
 
 // A pass tree of any number of passes has the shape that tensor.Wgrad documents, and as many copies
 // as it says.

@@ -7,7 +7,6 @@ import (
 	"spmoe/collective"
 	"spmoe/mx"
 	"spmoe/tensor"
-	"spmoe/tensor/format"
 )
 
 // Recipes of tests.
@@ -26,24 +25,6 @@ func tiled(row, square mx.Format) *Recipe {
 	return &Recipe{Forward: Product{r, s}, Dgrad: Product{r, s}, Wgrad: Product{r, r}}
 }
 
-// TestToyFormat trains a model in a format of this test alone: elements of 5 bits with an exponent
-// of 3, blocks of 24 along the sum, squares of 12 for weights, scales of E4M3 and of the tensor.
-// That is all it takes to add one.
-func TestToyFormat(t *testing.T) {
-	e3m1 := format.Minifloat("e3m1", 3, 1, 0)
-	row := mx.Format{Name: "toy", Element: e3m1, Block: [2]int{1, 24}, Scale: mx.ScaleE4M3, TensorScale: true}
-	square := row
-	square.Name, square.Block = "toy 12x12", [2]int{12, 12}
-	toy := Precision{Name: "toy", DType: tensor.BF16, Linears: tiled(row, square), Experts: tiled(row, square)}
-	cfg := quantizable(72, 40)
-	first, last := learn(t, cfg, toy, 30)
-	_, want := learn(t, cfg, Unquantized(tensor.BF16), 30)
-	t.Logf("loss %.3f -> %.3f, in BF16 %.3f", first, last, want)
-	if !(last < first-0.5) || last > want+0.25 {
-		t.Errorf("the loss went from %.3f to %.3f, that of BF16 to %.3f", first, last, want)
-	}
-}
-
 // aloneIn builds a model of one rank, whose weights are not quantized yet.
 func aloneIn(t *testing.T, cfg Config, p Precision) *member {
 	t.Helper()
@@ -54,39 +35,6 @@ func aloneIn(t *testing.T, cfg Config, p Precision) *member {
 	}
 	spread(model)
 	return &member{c, tensor.NewExec(), model}
-}
-
-// learn makes steps of plain gradient descent on one batch, and returns the first and the last
-// loss.
-func learn(t *testing.T, cfg Config, p Precision, steps int) (first, last float64) {
-	t.Helper()
-	m := aloneIn(t, cfg, p)
-	for _, g := range m.model.Groups {
-		g.Refresh(m.ex)
-	}
-	for step := range steps {
-		loss, err := m.model.Train(m.ex, batchOf(1, 6, 16, cfg.Vocab))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if last = loss.objective(cfg); step == 0 {
-			first = last
-		}
-		for _, g := range m.model.Groups {
-			descend(m.ex, g, 0.5)
-			g.ZeroGrad()
-			g.Refresh(m.ex)
-		}
-	}
-	return first, last
-}
-
-// descend takes rate times its gradient from each weight of a group.
-func descend(ex *tensor.Exec, g *Group, rate float32) {
-	wide := tensor.New(tensor.FP32, g.Len())
-	tensor.Convert(ex, wide.Mat(), g.Work.Mat())
-	tensor.AddScaled(wide.F32(), -rate, g.Grad.F32())
-	tensor.Convert(ex, g.Work.Mat(), wide.Mat())
 }
 
 // TestPlainLayers: the first and last layers stay as they are, and the module behind the last.

@@ -21,17 +21,6 @@ func TestYaRNFrequencies(t *testing.T) {
 	}
 }
 
-func TestPlainFrequencies(t *testing.T) {
-	for _, factor := range []float64{0, 1} {
-		cfg := with(mustFlavor(t, "671B").Config, func(c *Config) { c.YaRN.Factor, c.RopeTheta = factor, 500 })
-		for i, got := range cfg.rotaryFrequencies() {
-			if want := math.Pow(500, -float64(i)/32); math.Abs(got/want-1) > 1e-6 {
-				t.Errorf("factor %g, pair %d: %.8g, want %.8g", factor, i, got, want)
-			}
-		}
-	}
-}
-
 func TestYaRNScales(t *testing.T) {
 	for _, c := range []struct {
 		name           string

@@ -54,42 +54,6 @@ func selected(text string, r *Recipe) LayerRecipe {
 	return LayerRecipe{s, r}
 }
 
-// inBF16 returns rules by which kinds are not quantized.
-func inBF16(kinds ...string) (all []LayerRecipe) {
-	for _, kind := range kinds {
-		all = append(all, selected(kind, nil))
-	}
-	return all
-}
-
-// Rules that state what a built-in recipe states give its bits.
-func TestLayerRecipesAsBuiltIn(t *testing.T) {
-	cfg := quantizable(64, 64)
-	for name, rules := range map[string][]LayerRecipe{
-		"mxfp8-experts": inBF16("attention", "dense", "shared", "mtp_join"),
-		"nvfp4":         {selected("last 15 %", nil)},
-		"mxfp8":         {selected("last 1", nil), selected("0-99", inMXFP8)}, // the last rule counts
-	} {
-		want, err := PrecisionByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := want
-		p.PlainTail, p.Layers = 0, rules
-		if p.Linears == nil {
-			p.Linears = p.Experts
-		}
-		_, plain := learn(t, cfg, want, 3)
-		if _, got := learn(t, cfg, p, 3); got != plain {
-			t.Errorf("%s: loss %v with rules, want %v", name, got, plain)
-		}
-		p.Layers = nil
-		if _, without := learn(t, cfg, p, 3); name != "mxfp8" && without == plain {
-			t.Errorf("%s: the rules change nothing", name)
-		}
-	}
-}
-
 // Each linear layer has the recipe of the last rule that selects it.
 func TestLayerRecipes(t *testing.T) {
 	cfg := with(quantizable(64, 64), func(c *Config) { c.Layers, c.DenseLayers = 3, 1 })

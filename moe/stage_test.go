@@ -30,66 +30,6 @@ func TestStageRefuses(t *testing.T) {
 	}
 }
 
-// The parameters of stages are those of the model, under the same names.
-func TestStagesHaveTheModelsParameters(t *testing.T) {
-	cfg := with(tiny(), func(c *Config) { c.MTPLayers = 1 })
-	want := map[string]bool{}
-	for _, p := range alone(t, cfg, tensor.FP32, 8).model.Params() {
-		want[p.Name] = true
-	}
-	for _, s := range []Stage{{Embed: true}, {End: 1}, {First: 1, End: 3, Ahead: 1}, {First: 3, End: 3, Predict: true}} {
-		m, err := NewStage(OneGroup(collective.NewWorld(1).Comm(0)), cfg, Unquantized(tensor.FP32), 8, nil, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range m.Params() {
-			if !want[p.Name] {
-				t.Errorf("stage %+v: %s is not in the model, or in another stage, too", s, p.Name)
-			}
-			delete(want, p.Name)
-		}
-	}
-	if len(want) > 0 {
-		t.Errorf("no stage has %v", want)
-	}
-}
-
-// Passes of a stage that come out of order, or without a gradient, are mistakes of the caller.
-func TestStagePassRefuses(t *testing.T) {
-	cfg := tiny()
-	b := batchOf(1, 1, 8, cfg.Vocab)
-	for want, run := range map[string]func(first, last *Model, ex *tensor.Exec){
-		"after 0 others": func(first, last *Model, ex *tensor.Exec) {
-			if p, err := first.ForwardStage(ex, b, 1, Boundary{}); err == nil {
-				_, _ = last.ForwardStage(ex, b, 1, p.Output())
-			}
-		},
-		"needs the gradient": func(first, _ *Model, ex *tensor.Exec) {
-			if p, err := first.ForwardStage(ex, b, 0, Boundary{}); err == nil {
-				_ = p.Backward(ex)
-			}
-		},
-	} {
-		var stages []*Model
-		for _, s := range []Stage{{End: 1, Embed: true}, {First: 1, End: 2, Predict: true}} {
-			m, err := NewStage(OneGroup(collective.NewWorld(1).Comm(0)), cfg, Unquantized(tensor.FP32), 8, nil, s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			spread(m)
-			stages = append(stages, m)
-		}
-		func() {
-			defer func() {
-				if text, _ := recover().(string); !strings.Contains(text, want) {
-					t.Errorf("%q, want %s", text, want)
-				}
-			}()
-			run(stages[0], stages[1], tensor.NewExec())
-		}()
-	}
-}
-
 // Stages have all layers in order, and no other cut makes the largest stage smaller.
 func TestStagesAreEven(t *testing.T) {
 	for _, cfg := range []Config{tiny(), mustFlavor(t, "debug").Config, with(mustFlavor(t, "debug").Config, func(c *Config) { c.MTPLayers, c.Vocab = 1, 100000 })} {

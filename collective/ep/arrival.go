@@ -88,13 +88,10 @@ func (a *Arrival) Numbers(ex *tensor.Exec) tensor.Tensor {
 	return a.rows
 }
 
-// finish completes a call that returns only when all rows have arrived.
-func finish(ex *tensor.Exec, a Arrival, err error) (tensor.Tensor, error) {
-	if err == nil {
-		err = a.Wait(ex)
-	}
-	if err != nil {
-		return a.rows, err
+// Receive waits for the rows and returns their numbers.
+func (a *Arrival) Receive(ex *tensor.Exec) (tensor.Tensor, error) {
+	if err := a.Wait(ex); err != nil {
+		return tensor.Tensor{}, err
 	}
 	return a.Numbers(ex), nil
 }

@@ -1,7 +1,6 @@
 package ep
 
 import (
-	"encoding/binary"
 	"math"
 	"strings"
 	"testing"
@@ -41,7 +40,7 @@ func brokenPeer(exchange string, wire Wire, counts []int32, room int) error {
 		ex := tensor.NewExec()
 		topk := ex.New(tensor.INT32, tokens, slots)
 		copy(topk.I32(), []int32{0, 3, 1, 2, 3, -1})
-		_, got = s.Dispatch(ex, new(Handle), ex.New(tensor.FP32, tokens, hidden), topk)
+		_, got = dispatch(s, ex, new(Handle), ex.New(tensor.FP32, tokens, hidden), topk)
 		return got
 	})
 	return got
@@ -78,38 +77,6 @@ func TestBrokenCounts(t *testing.T) {
 	}
 }
 
-// Whatever counts a rank sends, its peer's dispatch ends, and stores no row where there is no room.
-func FuzzBrokenCounts(f *testing.F) {
-	counts := func(list ...int32) (text []byte) {
-		for _, n := range list {
-			text = binary.LittleEndian.AppendUint32(text, uint32(n))
-		}
-		return text
-	}
-	f.Add(uint8(0), counts(0, 0, 0, 0), uint16(48))
-	f.Add(uint8(1), counts(0, 0, 1, 2), uint16(100))
-	f.Add(uint8(2), counts(3, -1, 1, 2), uint16(0))
-	f.Add(uint8(0), counts(5, math.MaxInt32, 1, math.MinInt32), uint16(80))
-	f.Fuzz(func(t *testing.T, way uint8, text []byte, room uint16) {
-		list := make([]int32, 4)
-		for i := range list {
-			if len(text) >= 4*i+4 {
-				list[i] = int32(binary.LittleEndian.Uint32(text[4*i:]))
-			}
-			if list[i] > 1000 && list[i] <= mostRows { // goroutines have no region that bounds what rank 0 makes room for
-				list[i] %= 1000
-			}
-		}
-		exchange, wire := "onesided", Wire(way%2)
-		if way%3 == 2 {
-			exchange, wire = "standard", Plain
-		}
-		if err := brokenPeer(exchange, wire, list, int(room)); err != nil && !strings.HasPrefix(err.Error(), "ep: dispatch: ") {
-			t.Errorf("counts %v: %v", list, err)
-		}
-	})
-}
-
 // A place that changes in memory between two calls is an error of its rank in the next one. No row
 // is stored or read there.
 func TestDamagedPlaces(t *testing.T) {
@@ -127,7 +94,7 @@ func TestDamagedPlaces(t *testing.T) {
 			ex, h := tensor.NewExec(), new(Handle)
 			topk := ex.New(tensor.INT32, tokens, slots)
 			copy(topk.I32(), []int32{0, 3, 1, 2, 3, -1})
-			rows, err := s.Dispatch(ex, h, ex.New(tensor.FP32, tokens, hidden), topk)
+			rows, err := dispatch(s, ex, h, ex.New(tensor.FP32, tokens, hidden), topk)
 			if err != nil {
 				return err
 			}

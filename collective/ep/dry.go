@@ -4,7 +4,6 @@ package ep
 // rows. Its results are uninitialized.
 
 import (
-	"math"
 	"slices"
 
 	"spmoe/collective"
@@ -14,18 +13,14 @@ import (
 
 // Dry is an [Exchange] over a communicator of [collective.NewDry], for an Exec whose kernels do no
 // work. It allocates from the arenas, and counts in the communicators, what [OneSided] does. It
-// accesses no memory of tensors. The number of rows follows from Rows.
+// accesses no memory of tensors. Choice k of token t is expert (t*slots+k) % experts on every rank,
+// and all ranks have the same number of tokens.
 type Dry struct {
-	// Rows returns how many rows a rank sends to each expert, before [Options.Capacity]. Ranks are
-	// those of the communicator or, after Replicate, of world. With nil, choice k of token t is
-	// expert (t*slots+k) % experts on every rank, and all ranks have the same number of tokens.
-	Rows func(rank int) []int32
-
 	one *OneSided
 
-	visits           []int32 // with nil Rows: tokens that visit each host
-	visitors         [2]int  // the numbers of tokens and slots of visits
-	chosen, balanced []int32 // rows per expert: of this rank, and with nil Rows of each rank
+	balanced []int32 // rows per expert, of each rank
+	visits   []int32 // tokens that visit each host
+	visitors [2]int  // the numbers of tokens and slots of visits
 }
 
 var _ Exchange = (*Dry)(nil)
@@ -58,12 +53,6 @@ func (d *Dry) Host() *collective.Comm { return d.one.host }
 
 // Replicate implements [Exchange]. world is a communicator of [collective.NewDry] too.
 func (d *Dry) Replicate(world *collective.Comm) error { return d.one.Replicate(world) }
-
-// Dispatch implements [Exchange].
-func (d *Dry) Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
-	a, err := d.StartDispatch(ex, h, x, topk)
-	return finish(ex, a, err)
-}
 
 // StartDispatch implements [Exchange].
 func (d *Dry) StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error) {
@@ -117,12 +106,6 @@ func (d *Dry) combineRows(ex *tensor.Exec, h *Handle, rows, out tensor.Tensor) e
 	return w.Close(h.Sent * rowBytes(rows))
 }
 
-// CombineBackward implements [Exchange].
-func (d *Dry) CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (tensor.Tensor, error) {
-	a, err := d.StartCombineBackward(ex, h, dout, dweights)
-	return finish(ex, a, err)
-}
-
 // StartCombineBackward implements [Exchange].
 func (d *Dry) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error) {
 	a, err := d.combineBackward(ex, h, dout, dweights)
@@ -174,10 +157,7 @@ func (d *Dry) route(h *Handle, tokens, slots int) error {
 	if err := s.route(h, nil, tokens, slots); err != nil {
 		return err
 	}
-	for _, n := range d.chosen {
-		h.Dropped += int(n)
-	}
-	h.Dropped -= h.Sent
+	h.Dropped = tokens*slots - h.Sent
 	if n := s.hosts; n != nil {
 		for host := range h.routes.to {
 			to := &h.routes.to[host]
@@ -190,44 +170,29 @@ func (d *Dry) route(h *Handle, tokens, slots int) error {
 // setCounts sets the counts of all ranks, which their all-gathers leave as they are.
 func (d *Dry) setCounts(tokens, slots int) {
 	s := d.one
-	if d.Rows == nil {
-		d.balance(tokens, slots)
-	}
-	first, own := 0, s.comm.Rank()
-	if s.replicas.world != nil {
-		first = s.replicas.first
-	}
-	d.chosen = append(d.chosen[:0], d.rows(first+own)...)
+	d.balance(tokens, slots)
 	if s.hosts != nil {
 		each := len(s.hosts.mine)
 		for source := range s.comm.Size() {
-			at, rows := s.hosts.all[source*each:][:each], d.rows(first+source)
-			copy(at, rows)
-			d.setVisits(at[s.layout.Experts:], source, rows, tokens, slots)
+			at := s.hosts.all[source*each:][:each]
+			visits := at[copy(at, d.balanced):]
+			copy(visits, d.visits)
+			visits[s.comm.HostOf(source)] = 0
 		}
 	}
 	all := s.all
 	switch {
 	case s.replicas.world != nil:
-		all, first = s.replicas.all, 0
+		all = s.replicas.all
 	case s.hosts != nil:
 		return
 	}
 	for source := range len(all) / s.layout.Experts {
-		copy(all[source*s.layout.Experts:], d.rows(first+source))
+		copy(all[source*s.layout.Experts:], d.balanced)
 	}
 }
 
-// rows are those that a rank sends to each expert.
-func (d *Dry) rows(rank int) []int32 {
-	if d.Rows == nil {
-		return d.balanced
-	}
-	return d.Rows(rank)
-}
-
-// balance sets the rows that a rank sends to each expert, and its tokens that visit each host, if
-// it chooses the experts in turn.
+// balance sets the rows that a rank sends to each expert, and its tokens that visit each host.
 func (d *Dry) balance(tokens, slots int) {
 	s := d.one
 	for e := range d.balanced {
@@ -248,32 +213,6 @@ func (d *Dry) balance(tokens, slots int) {
 			d.visits[h]++
 		}
 	}
-}
-
-// setVisits sets the number of tokens of a rank that visit each other host. With Rows, this is its
-// mean if a token's choices are different experts. Let a host get the share p of the choices. A
-// token that chooses K of E experts visits the host with probability
-//
-//	1 - Π_{k<K} (1 - p·E/(E-k)).
-func (d *Dry) setVisits(visits []int32, source int, rows []int32, tokens, slots int) {
-	n, experts := d.one.hosts, float64(len(rows))
-	clear(visits)
-	if d.Rows == nil {
-		copy(visits, d.visits)
-	} else {
-		for e, count := range rows {
-			visits[n.hostOf[e]] += count
-		}
-		for h, choices := range visits {
-			none := 1.0
-			for k := range slots {
-				share := float64(choices) / float64(tokens*slots) * experts / max(experts-float64(k), 1)
-				none *= max(0, 1-share)
-			}
-			visits[h] = int32(math.Round(float64(tokens) * (1 - none)))
-		}
-	}
-	visits[d.one.comm.HostOf(source)] = 0
 }
 
 // toHosts counts what this rank sends to each other host, and to each rank there whose proxy it is.

@@ -3,9 +3,7 @@ package ep
 import (
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
-	"slices"
 	"testing"
 
 	"spmoe/collective"
@@ -216,36 +214,4 @@ func TestDryReplicas(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The rows that each rank sends to each expert can be given. Tokens that visit another host are
-// then those of uniform choices.
-func TestDryRows(t *testing.T) {
-	d := dryCase{tokens: 100, slots: 2, experts: 4, hidden: 32, dtype: tensor.BF16}
-	sent := [][]int32{{50, 50, 50, 50}, {120, 40, 40, 0}}
-	c := collective.NewDry([][]int{{0}, {1}}, 0)
-	s := NewDry(c, d.experts, Options{Capacity: 1.5})
-	s.Rows = func(rank int) []int32 { return sent[rank] }
-	ex, rows := newDryExec()
-	got, err := d.exchange(s, ex, rows, func(tensor.Tensor) {}, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// 150 rows is the capacity.
-	if !slices.Equal(got.ends, []int32{150, 150 + 90}) || !slices.Equal(got.sends, []int{100, 100}) || !slices.Equal(got.receives, []int{100, 140}) || got.dropped != 0 {
-		t.Errorf("%+v", got)
-	}
-	// Two different experts of four, two of which are there: five tokens in six go there.
-	if want := int32(math.Round(100 * 5. / 6)); s.one.hosts.all[4+1] != want {
-		t.Errorf("%v, want %d tokens that visit the other host", s.one.hosts.all, want)
-	}
-}
-
-func TestDryRefusesUnevenExperts(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("3 ranks divide 8 experts")
-		}
-	}()
-	NewDry(collective.NewDry([][]int{{0, 1, 2}}, 0), 8, Options{})
 }

@@ -1,8 +1,9 @@
 // Package ep is expert parallelism: it moves token rows to the ranks that own the chosen experts,
 // and back.
 //
-// A Mixture-of-Experts layer calls Dispatch, runs its experts on the received rows, and calls
-// Combine. The backward pass calls CombineBackward, the experts' backward, and DispatchBackward.
+// A Mixture-of-Experts layer calls StartDispatch, runs its experts on the received rows, and calls
+// Combine. The backward pass calls StartCombineBackward, the experts' backward, and
+// DispatchBackward.
 // [Standard] does this with an all-to-all of counts and an all-to-all-v of packed rows. [OneSided]
 // stores and reads rows directly in the peers' memory.
 package ep
@@ -29,13 +30,10 @@ import (
 // A rank with invalid arguments returns an error before it meets its peers, which then wait until
 // it aborts the world.
 type Exchange interface {
-	// Dispatch sends row t of x [T, H] to the owner of each expert in topk[t]. topk is [T, K] INT32
-	// of expert ids, or -1 for no choice. It returns the rows received, [N, H] of x's type in h's
-	// arena, grouped as in h.GroupEnds, and fills h for the later calls.
-	Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (rows tensor.Tensor, err error)
-
-	// StartDispatch is Dispatch, but returns when this rank's own rows are sent, so that other work
-	// can run while slower ranks send theirs. h is filled.
+	// StartDispatch sends row t of x [T, H] to the owner of each expert in topk[t]. topk is [T, K]
+	// INT32 of expert ids, or -1 for no choice. It fills h for the later calls, and returns when
+	// this rank's own rows are sent, so that other work can run while slower ranks send theirs. The
+	// arrival has the rows received, [N, H] of x's type in h's arena, grouped as in h.GroupEnds.
 	StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error)
 
 	// Combine returns y [N, H], in the order of Dispatch's rows, to the sources of the rows and
@@ -44,13 +42,9 @@ type Exchange interface {
 	// in its arena.
 	Combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Tensor) error
 
-	// CombineBackward takes dout [T, H], the gradient of Combine's out. It returns the gradient of
-	// y: rows weights[t,k]·dout[t], [N, H] of y's type in h's arena, rounded once. It sets
-	// dweights[t,k] = <dout[t], y(t,k)>, [T, K] FP32, 0 for masked choices.
-	CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (dy tensor.Tensor, err error)
-
-	// StartCombineBackward is to CombineBackward what StartDispatch is to Dispatch. dweights is set
-	// after the arrival's Wait.
+	// StartCombineBackward takes dout [T, H], the gradient of Combine's out. The arrival has the
+	// gradient of y: rows weights[t,k]·dout[t], [N, H] of y's type in h's arena, rounded once.
+	// After its Wait, dweights[t,k] is <dout[t], y(t,k)>, [T, K] FP32, 0 for masked choices.
 	StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error)
 
 	// DispatchBackward takes drows [N, H], the gradient of Dispatch's rows, and sets dx[t] = Σ_k

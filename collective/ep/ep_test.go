@@ -188,6 +188,32 @@ func withExec(c *collective.Comm, f func(ex *tensor.Exec) error) error {
 	return nil
 }
 
+// dispatch is a whole dispatch, with other work in the arena between its halves.
+func dispatch(s Exchange, ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
+	a, err := s.StartDispatch(ex, h, x, topk)
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	work(ex)
+	return a.Receive(ex)
+}
+
+func combineBackward(s Exchange, ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (tensor.Tensor, error) {
+	a, err := s.StartCombineBackward(ex, h, dout, dweights)
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	work(ex)
+	return a.Receive(ex)
+}
+
+func work(ex *tensor.Exec) {
+	scratch := ex.New(tensor.FP32, 1000).F32()
+	for i := range scratch {
+		scratch[i] = float32(i)
+	}
+}
+
 // run takes the batch through one forward and backward pass; rank r has split[r] tokens.
 func (b *batch) run(t *testing.T, by way, dtype tensor.DType, split []int) *result {
 	t.Helper()
@@ -197,16 +223,12 @@ func (b *batch) run(t *testing.T, by way, dtype tensor.DType, split []int) *resu
 		if err != nil {
 			return err
 		}
-		lo := 0
-		for _, n := range split[:c.Rank()] {
-			lo += n
-		}
 		layout, err := NewLayout(b.experts, c.Size())
 		if err != nil {
 			return err
 		}
 		return withExec(c, func(ex *tensor.Exec) error {
-			return b.slice(lo, lo+split[c.Rank()]).pass(ex, s, layout, c.Rank(), dtype, &perRank[c.Rank()])
+			return b.of(split, c.Rank()).pass(ex, s, layout, c.Rank(), dtype, &perRank[c.Rank()])
 		})
 	})
 	if err != nil {
@@ -226,6 +248,15 @@ func join(ranks []result) *result {
 		all.dweights = append(all.dweights, r.dweights...)
 	}
 	return &all
+}
+
+// of is a rank's part of the batch, of which rank r has split[r] tokens.
+func (b *batch) of(split []int, rank int) *batch {
+	lo := 0
+	for _, n := range split[:rank] {
+		lo += n
+	}
+	return b.slice(lo, lo+split[rank])
 }
 
 // slice is the part of the batch with tokens [lo, hi).
@@ -249,7 +280,7 @@ func (b *batch) forward(ex *tensor.Exec, s Exchange, h *Handle, layout Layout, r
 	n := b.tokens()
 	topk := ex.New(tensor.INT32, n, b.slots)
 	copy(topk.I32(), b.topk)
-	rows, err := s.Dispatch(ex, h, matrix(ex, dtype, b.x, b.hidden), topk)
+	rows, err := dispatch(s, ex, h, matrix(ex, dtype, b.x, b.hidden), topk)
 	if err != nil {
 		return err
 	}
@@ -271,7 +302,7 @@ func (b *batch) backward(ex *tensor.Exec, s Exchange, h *Handle, layout Layout, 
 	n := b.tokens()
 	first, _ := layout.Local(rank)
 	dweights := ex.New(tensor.FP32, n, b.slots)
-	dy, err := s.CombineBackward(ex, h, matrix(ex, dtype, b.dout, b.hidden), dweights)
+	dy, err := combineBackward(s, ex, h, matrix(ex, dtype, b.dout, b.hidden), dweights)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,11 @@ func ExampleOneSided() {
 			copy(weights.F32(), []float32{1, 0, 0.5, 0.5})
 		}
 		var h ep.Handle
-		rows, err := exchange.Dispatch(ex, &h, x, topk)
+		arrival, err := exchange.StartDispatch(ex, &h, x, topk)
+		if err != nil {
+			return err
+		}
+		rows, err := arrival.Receive(ex)
 		if err != nil {
 			return err
 		}

@@ -88,12 +88,6 @@ func (s *OneSided) Replicate(world *collective.Comm) (err error) {
 	return err
 }
 
-// Dispatch implements [Exchange].
-func (s *OneSided) Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
-	a, err := s.StartDispatch(ex, h, x, topk)
-	return finish(ex, a, err)
-}
-
 // StartDispatch implements [Exchange].
 func (s *OneSided) StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error) {
 	a, err := s.dispatch(ex, h, x, topk)
@@ -221,12 +215,6 @@ func (s *OneSided) combineRows(ex *tensor.Exec, h *Handle, rows tensor.Tensor, w
 	tensor.Parallel(ex, h.tokens, h.Sent*rows.Dim(1)*copyWork, t, sum)
 	fault.Point(fault.AfterGet)
 	return w.Close(h.Sent * rowBytes(rows))
-}
-
-// CombineBackward implements [Exchange].
-func (s *OneSided) CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (tensor.Tensor, error) {
-	a, err := s.StartCombineBackward(ex, h, dout, dweights)
-	return finish(ex, a, err)
 }
 
 // StartCombineBackward implements [Exchange].

@@ -49,12 +49,6 @@ func (s *Standard) Replicate(world *collective.Comm) (err error) {
 	return err
 }
 
-// Dispatch implements [Exchange].
-func (s *Standard) Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
-	rows, err := s.dispatch(ex, h, x, topk)
-	return rows, wrap("dispatch", err)
-}
-
 func (s *Standard) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (rows tensor.Tensor, err error) {
 	if err := checkDispatch(x, topk); err != nil {
 		return rows, err
@@ -78,8 +72,8 @@ func (s *Standard) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 
 // StartDispatch implements [Exchange]. All rows have arrived when it returns.
 func (s *Standard) StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error) {
-	rows, err := s.Dispatch(ex, h, x, topk)
-	return Arrival{rows: rows}, err
+	rows, err := s.dispatch(ex, h, x, topk)
+	return Arrival{rows: rows}, wrap("dispatch", err)
 }
 
 // Combine implements [Exchange].
@@ -122,12 +116,6 @@ func (s *Standard) combineRows(ex *tensor.Exec, h *Handle, out, packed tensor.Te
 	}
 }
 
-// CombineBackward implements [Exchange].
-func (s *Standard) CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (tensor.Tensor, error) {
-	dy, err := s.combineBackward(ex, h, dout, dweights)
-	return dy, wrap("combine backward", err)
-}
-
 func (s *Standard) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (dy tensor.Tensor, err error) {
 	if err := checkCombineBackward(h, dout, dweights); err != nil {
 		return dy, err
@@ -143,8 +131,8 @@ func (s *Standard) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights te
 
 // StartCombineBackward implements [Exchange]. All rows have arrived when it returns.
 func (s *Standard) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error) {
-	dy, err := s.CombineBackward(ex, h, dout, dweights)
-	return Arrival{rows: dy}, err
+	dy, err := s.combineBackward(ex, h, dout, dweights)
+	return Arrival{rows: dy}, wrap("combine backward", err)
 }
 
 // scatter is the gradient of combineRows: it sets the packed rows to weights[t,k]·dout[t], and

@@ -4,10 +4,7 @@ package ep
 // its bytes.
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -104,161 +101,8 @@ func (b *batch) transposed(dtype tensor.DType, dy []float32) (drows, dx []float3
 	return drows, dx
 }
 
-// The codes that come are those that the receiver would make, and every rank counts the bytes that
-// it has moved.
-func TestMXFP8Codes(t *testing.T) {
-	b := newBatch(40, 70, 2, 8, normal)
-	const scales = 3 // of 70 elements
-	for _, by := range oneSidedWays {
-		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
-			t.Run(fmt.Sprintf("%s/%v", by.name, dtype), func(t *testing.T) {
-				err := by.run(2, func(c *collective.Comm) error {
-					part := b.slice(20*c.Rank(), 20*c.Rank()+20)
-					plain, err := newLayer(c, by, part, dtype)
-					if err != nil {
-						return err
-					}
-					l, err := newLayer(c, by.with("mxfp8", bothMXFP8), part, dtype)
-					if err != nil {
-						return err
-					}
-					compare := func(call string, size int, start func(l *layer) (Arrival, error)) error {
-						a, err := start(plain)
-						if err != nil {
-							return err
-						}
-						if err := a.Wait(plain.ex); err != nil {
-							return err
-						}
-						rows := a.Numbers(plain.ex)
-						before := c.Stats()[collective.KindDispatch].Bytes
-						if a, err = start(l); err != nil {
-							return err
-						}
-						if err := errors.Join(a.Wait(l.ex), a.Wait(l.ex)); err != nil {
-							return err
-						}
-						if got := c.Stats()[collective.KindDispatch].Bytes - before; got != int64(l.h.Sent*size) {
-							t.Errorf("%s moved %d bytes for %d rows", call, got, l.h.Sent)
-						}
-						want := mx.New(l.ex, mx.E4M3, mx.AlongRows, rows.Dim(0), rows.Dim(1))
-						mx.Quantize(l.ex, want, rows.Mat(), mx.RCEIL)
-						if !bytes.Equal(a.MX.Codes.U8(), want.Codes.U8()) || !bytes.Equal(a.MX.Scales.U8(), want.Scales.U8()) {
-							t.Errorf("%s: the codes are not those of the rows", call)
-						}
-						return nil
-					}
-					code, number := b.hidden+scales, b.hidden*dtype.Size()
-					if err := compare("dispatch", code, func(l *layer) (Arrival, error) {
-						return l.StartDispatch(l.ex, &l.h, l.x, l.topk)
-					}); err != nil {
-						return err
-					}
-					y := plain.ex.New(dtype, plain.h.Received, b.hidden)
-					y.Zero()
-					for _, l := range []*layer{plain, l} {
-						if err := l.Combine(l.ex, &l.h, y, l.weights, l.out); err != nil {
-							return err
-						}
-					}
-					return compare("combine backward", code+number, func(l *layer) (Arrival, error) {
-						return l.StartCombineBackward(l.ex, &l.h, l.x, l.dweights)
-					})
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
-	}
-}
-
-// Work between the two halves of a call neither sees nor disturbs the exchange, as long as it does
-// not use the communicator.
-func TestStartAndWait(t *testing.T) {
-	b := newBatch(37, 12, 3, 16, small)
-	for _, by := range append(slices.Clone(ways), oneSidedWays[0].with("mxfp8", bothMXFP8)) {
-		t.Run(by.name, func(t *testing.T) {
-			err := by.run(4, func(c *collective.Comm) error {
-				l, err := newLayer(c, by, b, tensor.BF16)
-				if err != nil {
-					return err
-				}
-				for range 3 {
-					if err := l.step(); err != nil {
-						return err
-					}
-					out, dx := numbers(l.out), numbers(l.dx)
-					if err := l.splitStep(); err != nil {
-						return err
-					}
-					if !slices.Equal(numbers(l.out), out) || !slices.Equal(numbers(l.dx), dx) {
-						t.Errorf("rank %d: a step in halves differs from one in whole calls", c.Rank())
-					}
-				}
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-// splitStep is step in halves, with work in the arena between them.
-func (l *layer) splitStep() error {
-	l.ex.Reset()
-	work := func() {
-		scratch := l.ex.New(tensor.FP32, 1000).F32()
-		for i := range scratch {
-			scratch[i] = float32(i)
-		}
-	}
-	rows, err := l.StartDispatch(l.ex, &l.h, l.x, l.topk)
-	if err != nil {
-		return err
-	}
-	work()
-	if err := rows.Wait(l.ex); err != nil {
-		return err
-	}
-	if err := l.Combine(l.ex, &l.h, rows.Numbers(l.ex), l.weights, l.out); err != nil {
-		return err
-	}
-	dy, err := l.StartCombineBackward(l.ex, &l.h, l.out, l.dweights)
-	if err != nil {
-		return err
-	}
-	work()
-	if err := dy.Wait(l.ex); err != nil {
-		return err
-	}
-	return l.DispatchBackward(l.ex, &l.h, dy.Numbers(l.ex), l.dx)
-}
-
 func TestMXFP8WarmStepsDoNotAllocate(t *testing.T) {
 	testWarmSteps(t, oneSidedWays[0].with("mxfp8", Options{MXFP8, MXFP8, 1.5}))
-}
-
-// Ranks that disagree about the wire are told so.
-func TestWiresDisagree(t *testing.T) {
-	b := newBatch(8, 64, 2, 4, small)
-	for _, by := range oneSidedWays {
-		err := by.run(2, func(c *collective.Comm) error {
-			mine := by
-			if c.Rank() == 1 {
-				mine = by.with("mxfp8", Options{Dispatch: MXFP8})
-			}
-			l, err := newLayer(c, mine, b, tensor.BF16)
-			if err != nil {
-				return err
-			}
-			return l.step()
-		})
-		if err == nil || !strings.Contains(err.Error(), "rows of 66 bytes") || !strings.Contains(err.Error(), "rows of 128 bytes") {
-			t.Errorf("%s: got %v", by.name, err)
-		}
-	}
 }
 
 func TestOptions(t *testing.T) {
@@ -279,7 +123,6 @@ func TestOptions(t *testing.T) {
 		{"onesided", Options{MXFP8, MXFP8, 1.25}, ""},
 		{"standard", Options{}, ""},
 		{"standard", Options{Dispatch: MXFP8}, "dispatch in mxfp8, combine backward in bf16 and capacity 0 need the onesided exchange, not standard"},
-		{"standard", Options{Capacity: 2}, "capacity 2 need the onesided exchange"},
 		{"onesided", Options{Capacity: -1}, "the capacity is -1 times the mean: give 0 (no limit) or more"},
 		{"ring", Options{}, `the exchange is "ring": use onesided or standard`},
 	} {

@@ -45,7 +45,7 @@ func verdict(rank, by int, report uint64) uint64 {
 }
 
 // Fail declares that a rank has failed, and wakes all waiters. It reports false if a failure was
-// declared before: the first one counts. It truncates a long text. Checked by internal/model.
+// declared before: the first one counts. It truncates a long text.
 func (h *Heap) Fail(rank, by int, text string) bool {
 	defer h.RingAll() // in any case: a process that declared a failure may have died before it rang
 	f := &h.header.failure

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"unicode/utf8"
-	"unsafe"
 )
 
 // awaitWaiting returns when a goroutine of the rank is parked or about to be.
@@ -83,28 +82,6 @@ func TestParksAtOnce(t *testing.T) {
 	}
 }
 
-// Several goroutines of one rank, each waiting for something else, all get what they wait for.
-func TestAwaitOfSeveral(t *testing.T) {
-	const goroutines, rounds = 4, 200
-	h := New(Whole(1), 0)
-	var words [goroutines]atomic.Uint32
-	var wg sync.WaitGroup
-	for g := range goroutines {
-		wg.Go(func() {
-			for round := range uint32(rounds) {
-				h.Await(0, nil, func() bool { return words[g].Load() > round })
-			}
-		})
-	}
-	for range rounds {
-		for g := range goroutines {
-			words[g].Add(1)
-			h.Ring(0)
-		}
-	}
-	wg.Wait()
-}
-
 func TestStates(t *testing.T) {
 	h := New(Whole(3), 100)
 	if h.Shared() || h.Ranks() != 3 || len(h.Control()) != 100 {
@@ -121,18 +98,6 @@ func TestStates(t *testing.T) {
 	for _, rank := range []int{-1, 3} {
 		wantPanic(t, fmt.Sprintf("rank %d of 3", rank), func() { h.StateOf(rank) })
 	}
-}
-
-// A change of state wakes who waits for it.
-func TestStateWakes(t *testing.T) {
-	h, done := New(Whole(2), 0), make(chan struct{})
-	go func() {
-		defer close(done)
-		h.Await(0, nil, func() bool { return h.StateOf(1) == Finished })
-	}()
-	awaitWaiting(h, 0)
-	h.SetState(1, Finished)
-	<-done
 }
 
 func wantPanic(t *testing.T, want string, f func()) {
@@ -227,19 +192,4 @@ func TestFailAfterDeath(t *testing.T) {
 		}
 		<-done
 	})
-}
-
-// What lies in shared memory must be aligned, and what ranks write apart on lines of its own.
-func TestLayout(t *testing.T) {
-	for _, ranks := range []int{1, 3, 8} {
-		h := New(Whole(ranks), 64)
-		if p := uintptr(unsafe.Pointer(unsafe.SliceData(h.Control()))); p%8 != 0 {
-			t.Errorf("%d ranks: control at %#x", ranks, p)
-		}
-		for r := range ranks - 1 {
-			if d := uintptr(unsafe.Pointer(h.line(r+1))) - uintptr(unsafe.Pointer(h.line(r))); d != lineSize {
-				t.Errorf("%d ranks: lines are %d bytes apart", ranks, d)
-			}
-		}
-	}
 }

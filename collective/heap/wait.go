@@ -6,9 +6,6 @@ package heap
 // No wake-up is lost: a waiter counts itself, reads the bell and then looks once more before it
 // parks; a ringer first stores and then looks for waiters. Either the waiter sees what was stored,
 // or the ringer sees the waiter and changes the bell.
-//
-// Functions marked "Checked by internal/model" are steps of the protocol. The model checker has
-// them under the same names: change both together.
 
 import (
 	"runtime"
@@ -36,7 +33,7 @@ type Idler interface {
 
 // Await returns when ready reports true. The rank that makes it true then rings for this one.
 // ready is called from this goroutine only, and after each ring. Meanwhile a rank with its own
-// processor works for its Idler, if that is not nil. Checked by internal/model.
+// processor works for its Idler, if that is not nil.
 func (h *Heap) Await(rank int, i Idler, ready func() bool) {
 	if ready() || h.poll(rank, i, ready) {
 		return
@@ -151,15 +148,14 @@ func yield(ready func() bool) bool {
 	return false
 }
 
-// Ring wakes a rank if it is parked, after storing something that it may wait for. Checked by
-// internal/model.
+// Ring wakes a rank if it is parked, after storing something that it may wait for.
 func (h *Heap) Ring(rank int) {
 	if h.ring(rank) {
 		h.yieldToWoken()
 	}
 }
 
-// RingAll rings for every rank. Checked by internal/model.
+// RingAll rings for every rank.
 func (h *Heap) RingAll() {
 	woken := false
 	for r := range h.part.Ranks {

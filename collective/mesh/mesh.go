@@ -100,27 +100,6 @@ func (l Layout) Stage() Layout {
 	return l
 }
 
-// Degree returns the number of places along an axis.
-func (l Layout) Degree(axis Axis) int {
-	switch axis {
-	case PP:
-		return l.PP
-	case DPReplicate:
-		return l.DPReplicate
-	case DPShard:
-		return l.DPShard
-	case CP:
-		return l.Context()
-	case TP:
-		return l.Tensor()
-	case EFSDP:
-		return l.EFSDP()
-	case EP:
-		return l.EP
-	}
-	panic(fmt.Sprintf("mesh: no axis has the name %q", string(axis)))
-}
-
 // String returns the degrees in words: "dp_replicate 2, dp_shard 4, ep 2".
 func (l Layout) String() string {
 	text := fmt.Sprintf("dp_replicate %d, dp_shard %d, ", l.DPReplicate, l.DPShard)

@@ -9,7 +9,7 @@ func (s *Schedule) Check() error {
 	if err := s.checkComplete(); err != nil {
 		return fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
-	if _, err := s.run(func(Slot) float64 { return 1 }); err != nil {
+	if _, err := s.run(); err != nil {
 		return fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
 	return nil

@@ -2,75 +2,20 @@ package pipeline
 
 import "fmt"
 
-// Costs holds the time that an action takes on one stage. All stages take the same time, unless
-// Stages has a factor for each.
-type Costs struct {
-	F, I, W float64
-	B       float64   // 0: I + W
-	FB      float64   // of an overlapped pair; 0: F + B
-	Stages  []float64 // nil: 1 each
-}
-
-func (c Costs) of(a Action) (t float64) {
-	switch a.Kind {
-	case Forward:
-		t = c.F
-	case Backward:
-		t = c.full()
-	case InputGrad:
-		t = c.I
-	case WeightGrad:
-		t = c.W
-	}
-	if c.Stages != nil {
-		t *= c.Stages[a.Stage]
-	}
-	return t
-}
-
-// full returns the time of B.
-func (c Costs) full() float64 {
-	if c.B > 0 {
-		return c.B
-	}
-	return c.I + c.W
-}
-
-// pair returns the time of a forward and a full backward pass that overlap.
-func (c Costs) pair() float64 {
-	if c.FB > 0 {
-		return c.FB
-	}
-	return c.F + c.full()
-}
-
-// ofSlot returns the time of a slot. The time of an overlapped pair is in proportion to its parts.
-func (c Costs) ofSlot(s Slot) (t float64) {
-	for _, a := range s {
-		t += c.of(a)
-	}
-	if len(s) == 2 {
-		t *= c.pair() / (c.F + c.full())
-	}
-	return t
-}
-
 // Timed is a slot with its time.
 type Timed struct {
 	Slot       Slot
 	Begin, End float64
 }
 
-// Timeline is how a schedule runs if transfers take no time and each action begins as early as its
-// inputs and its rank allow. Bubbles that the lists have take no time of their own.
+// Timeline is how a schedule runs if F, I and W of all stages take the time 1 and B takes 2, if
+// transfers take no time, and each action begins as early as its inputs and its rank allow. Bubbles
+// that the lists have take no time of their own.
 type Timeline struct {
 	Ranks [][]Timed
 	End   float64 // of the last action of all
 	// Of each rank: the time in which it does nothing, until End
 	Idle []float64
-	// Of each rank: the time in which it waits between its first and its last action. It is what is
-	// lost if the next step begins on each rank when this one ends there.
-	Waits []float64
 	// Of each rank: the most passes in flight at once, which is stages times micro-batches whose
 	// activations it holds: from F until B or W
 	InFlight []int
@@ -82,20 +27,14 @@ func (t *Timeline) Bubble() float64 {
 	for _, idle := range t.Idle {
 		sum += idle
 	}
-	if t.End == 0 {
-		return 0
-	}
 	return sum / (t.End * float64(len(t.Idle)))
 }
 
 // Simulate runs a schedule that Check accepts.
-func (s *Schedule) Simulate(c Costs) (*Timeline, error) {
-	if c.Stages != nil && len(c.Stages) != s.Stages {
-		return nil, fmt.Errorf("costs of %d stages, want %d", len(c.Stages), s.Stages)
-	}
+func (s *Schedule) Simulate() (*Timeline, error) {
 	t := &Timeline{}
 	var err error
-	if t.Ranks, err = s.run(c.ofSlot); err != nil {
+	if t.Ranks, err = s.run(); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
 	for _, list := range t.Ranks {
@@ -104,18 +43,26 @@ func (s *Schedule) Simulate(c Costs) (*Timeline, error) {
 		}
 	}
 	for _, list := range t.Ranks {
-		busy, first, last := 0.0, 0.0, 0.0
-		for i, one := range list {
+		busy := 0.0
+		for _, one := range list {
 			busy += one.End - one.Begin
-			if i == 0 {
-				first = one.Begin
-			}
-			last = one.End
 		}
-		t.Idle, t.Waits = append(t.Idle, t.End-busy), append(t.Waits, last-first-busy)
-		t.InFlight = append(t.InFlight, inFlight(list))
+		t.Idle, t.InFlight = append(t.Idle, t.End-busy), append(t.InFlight, inFlight(list))
 	}
 	return t, nil
+}
+
+// time returns how long a slot takes.
+func (s Slot) time() (t float64) {
+	for _, a := range s {
+		switch a.Kind {
+		case Forward, InputGrad, WeightGrad:
+			t++
+		case Backward:
+			t += 2
+		}
+	}
+	return t
 }
 
 // inFlight returns the most passes whose activations a rank holds.
@@ -139,7 +86,7 @@ func inFlight(list []Timed) (most int) {
 
 // run executes the lists, without their bubbles, in time. It returns an error if ranks wait for
 // each other forever.
-func (s *Schedule) run(cost func(Slot) float64) ([][]Timed, error) {
+func (s *Schedule) run() ([][]Timed, error) {
 	done := map[Action]float64{} // the time at which its result exists
 	next, free, out := make([]int, len(s.Ranks)), make([]float64, len(s.Ranks)), make([][]Timed, len(s.Ranks))
 	for moved := true; moved; {
@@ -156,7 +103,7 @@ func (s *Schedule) run(cost func(Slot) float64) ([][]Timed, error) {
 					continue
 				}
 				begin = max(begin, free[r])
-				free[r] = begin + cost(slot)
+				free[r] = begin + slot.time()
 				for _, a := range slot {
 					done[a] = free[r]
 				}

@@ -19,7 +19,7 @@ func printPipeline(out io.Writer, cfg config.Config, ranks int, lists bool) erro
 	if err != nil {
 		return err
 	}
-	t, err := s.Simulate(pipeline.Costs{F: 1, I: 1, W: 1})
+	t, err := s.Simulate()
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,10 @@ func (r *rank) identify() error {
 	if _, err := hex.Decode(id, []byte(r.Progress.Run)); err != nil || r.Progress.Run == "" {
 		rand.Read(id)
 	}
-	if err := collective.Bcast(r.comm, id, 0); err != nil {
+	if r.comm.Rank() != 0 {
+		clear(id)
+	}
+	if err := collective.AllReduce(r.comm, id, collective.Max); err != nil {
 		return err
 	}
 	r.Progress.Run = hex.EncodeToString(id)

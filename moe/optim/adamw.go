@@ -8,13 +8,6 @@ import (
 	"spmoe/tensor"
 )
 
-func init() {
-	Register("adamw", func(c Config) Rule {
-		moments, _ := c.momentsType() // Validate has its error
-		return AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay, moments}
-	})
-}
-
 // AdamW holds the constants of the optimizer (arXiv:1711.05101). Weight decay applies to every
 // parameter.
 type AdamW struct {
@@ -35,10 +28,8 @@ func (c AdamW) Validate() error {
 		return fmt.Errorf("optimizer.beta1 is %g: give 0 or more, below 1", c.Beta1)
 	case !(c.Beta2 >= 0 && c.Beta2 < 1):
 		return fmt.Errorf("optimizer.beta2 is %g: give 0 or more, below 1", c.Beta2)
-	case c.Moments == tensor.BF16 && c.Beta1 > maxBF16Beta:
-		return fmt.Errorf("optimizer.beta1 is %g: with moments in bf16 give at most %g, because a moment would be rounded back instead of decaying", c.Beta1, maxBF16Beta)
-	case c.Moments == tensor.BF16 && c.Beta2 > maxBF16Beta:
-		return fmt.Errorf("optimizer.beta2 is %g: with moments in bf16 give at most %g, because a moment would be rounded back instead of decaying", c.Beta2, maxBF16Beta)
+	case c.Moments == tensor.BF16 && max(c.Beta1, c.Beta2) > maxBF16Beta:
+		return fmt.Errorf("optimizer.beta1 is %g and optimizer.beta2 %g: with moments in bf16 give at most %g, because a moment would be rounded back instead of decaying", c.Beta1, c.Beta2, maxBF16Beta)
 	case !(c.Eps > 0) || math.IsInf(c.Eps, 0):
 		return fmt.Errorf("optimizer.eps is %g: give a positive number", c.Eps)
 	case !(c.WeightDecay >= 0) || math.IsInf(c.WeightDecay, 0):

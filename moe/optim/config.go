@@ -30,10 +30,6 @@ type Config struct {
 	QKClip       float64 `toml:"qk_clip,omitempty" help:"muon: scale queries and keys of a head down after a step in which one of its attention scores exceeded this, 100 in Kimi K2; 0: no QK-clip"`
 }
 
-// defaultName is the optimizer of a configuration without a name, such as one from an older
-// version.
-const defaultName = "adamw"
-
 // DefaultConfig returns the default optimizer of a run.
 func DefaultConfig() Config {
 	return Config{
@@ -43,39 +39,36 @@ func DefaultConfig() Config {
 }
 
 // rules constructs the rule of each optimizer from its settings.
-var rules = map[string]func(Config) Rule{}
-
-// Register makes an optimizer available under a name. It is called by the init function of the
-// rule's file, before any run begins.
-func Register(name string, rule func(Config) Rule) {
-	if rules[name] != nil {
-		panic("optim: two optimizers have the name " + name)
-	}
-	rules[name] = rule
+var rules = map[string]func(Config) Rule{
+	"adamw": func(c Config) Rule { return c.adamW() },
+	"muon": func(c Config) Rule {
+		operands, _ := parseType("newton_schulz", c.NewtonSchulz, moe.MomentsBF16) // see Validate
+		return Muon{c.Momentum, c.Scale, operands, c.MatrixRate, c.QKClip, c.adamW()}
+	},
 }
+
+func (c Config) adamW() AdamW {
+	moments, _ := parseType("moments", c.Moments, moe.MomentsFP32) // see Validate
+	return AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay, moments}
+}
+
+// Register makes an optimizer available under a name, before any run begins.
+func Register(name string, rule func(Config) Rule) { rules[name] = rule }
 
 // Names lists the registered optimizers.
 func Names() []string { return slices.Sorted(maps.Keys(rules)) }
 
-// RuleName returns the name of the selected optimizer.
-func (c Config) RuleName() string { return cmp.Or(c.Name, defaultName) }
+// RuleName returns the name of the selected optimizer. A configuration without one, such as one
+// from an older version, has adamw.
+func (c Config) RuleName() string { return cmp.Or(c.Name, "adamw") }
 
 // MomentsTypes lists the types that moments may have, and the operands of Newton-Schulz iterations.
 func MomentsTypes() []string { return []string{moe.MomentsFP32, moe.MomentsBF16} }
 
-// momentsType returns the type of the moments. A configuration without one has FP32, such as one
-// from an older version.
-func (c Config) momentsType() (tensor.DType, error) {
-	return parseType("moments", cmp.Or(c.Moments, moe.MomentsFP32))
-}
-
-// newtonSchulzType returns the type of the operands of Newton-Schulz iterations.
-func (c Config) newtonSchulzType() (tensor.DType, error) {
-	return parseType("newton_schulz", cmp.Or(c.NewtonSchulz, moe.MomentsBF16))
-}
-
-func parseType(key, name string) (tensor.DType, error) {
-	switch name {
+// parseType returns a type by its name. A configuration without one, such as one from an older
+// version, has the standard type.
+func parseType(key, name, standard string) (tensor.DType, error) {
+	switch cmp.Or(name, standard) {
 	case moe.MomentsFP32:
 		return tensor.FP32, nil
 	case moe.MomentsBF16:
@@ -99,8 +92,8 @@ func (c Config) Validate() error {
 	if err == nil {
 		err = rule.Validate()
 	}
-	_, moments := c.momentsType()
-	_, newtonSchulz := c.newtonSchulzType()
+	_, moments := parseType("moments", c.Moments, moe.MomentsFP32)
+	_, newtonSchulz := parseType("newton_schulz", c.NewtonSchulz, moe.MomentsBF16)
 	err = errors.Join(err, moments, newtonSchulz)
 	if c.QKClip != 0 && c.RuleName() != "muon" {
 		err = errors.Join(err, fmt.Errorf("optimizer.qk_clip is %g: it needs optimizer.name muon", c.QKClip))

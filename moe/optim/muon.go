@@ -10,15 +10,6 @@ import (
 	"spmoe/tensor"
 )
 
-func init() {
-	Register("muon", func(c Config) Rule {
-		moments, _ := c.momentsType() // Validate has its error
-		newtonSchulz, _ := c.newtonSchulzType()
-		rest := AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay, moments}
-		return Muon{c.Momentum, c.Scale, newtonSchulz, c.MatrixRate, c.QKClip, rest}
-	})
-}
-
 // Muon holds the constants of the optimizer for matrices (arXiv:2502.16982,
 // https://kellerjordan.github.io/posts/muon). Its step is the orthogonalized momentum of the
 // gradient g, as in torch.optim.Muon with Nesterov's momentum:
@@ -82,10 +73,11 @@ func (c Muon) Of(class moe.Class) Rule {
 	return c.Rest
 }
 
-// Scratch returns the bytes in the arena of an Exec that the update of a [rows, cols] matrix takes.
+// Scratch returns the bytes in the arena of an Exec that the update of a [rows, cols] matrix takes:
+// its direction, and what NewtonSchulz takes with its result.
 func (c Muon) Scratch(rows, cols int) float64 {
-	direction := float64(rows) * float64(cols) * float64(tensor.FP32.Size())
-	return direction + newtonSchulzBytes(rows, cols, c.NewtonSchulz)
+	elements, side, size := float64(rows)*float64(cols), float64(min(rows, cols)), float64(c.NewtonSchulz.Size())
+	return elements*(size+2*float64(tensor.FP32.Size())) + 2*side*side*size
 }
 
 // Prepare returns the update of a step.
@@ -96,7 +88,7 @@ func (c Muon) Prepare(s Step) Update {
 		rows, cols := r.Param.Dims[0], r.Param.Dims[1]
 		momentum, before := r.Vector(0)
 		m, rest := float32(c.Momentum), float32((1-c.Momentum)*s.GradScale)
-		tensor.LinearSum(ex, momentum, m, before, rest, r.Grad, r.sumsOf(1, true))
+		tensor.LinearSum(ex, momentum, m, before, rest, r.Grad, tensor.LinearSums{X: &r.Sums.Read[1], Y: &r.Sums.Grad, Dst: &r.Sums.Wrote[1]})
 		direction := ex.New(tensor.FP32, rows, cols)
 		tensor.LinearSum(ex, direction, m, momentum, rest, r.Grad, tensor.LinearSums{})
 		o := NewtonSchulz(ex, direction, c.NewtonSchulz)

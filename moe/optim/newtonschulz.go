@@ -15,8 +15,7 @@ const (
 	nsA     = 3.4445
 	nsB     = -4.7750
 	nsC     = 2.0315
-	// added to the norm of a matrix, which may be zero
-	nsEps = 1e-7
+	nsEps   = 1e-7 // added to the norm of a matrix, which may be zero
 )
 
 // NewtonSchulz returns the orthogonalized x in type dtype, FP32 or BF16, in the arena of ex. The
@@ -32,7 +31,11 @@ func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.T
 	product, gram, factor := ex.New(tensor.FP32, rows, cols), ex.New(dtype, side, side), ex.New(dtype, side, side)
 	square := product.Reshape(rows*cols).Slice(0, side*side).Reshape(side, side) // used before product
 
-	scale := float32(1 / (norm(ex, x) + nsEps)) // singular values are at most 1
+	squares := 0.0
+	for _, s := range tensor.SumSquares(ex, x.Reshape(x.Len()), normPiece) {
+		squares += s
+	}
+	scale := float32(1 / (math.Sqrt(squares) + nsEps)) // singular values are at most 1
 	tensor.LinearSum(ex, y, scale, x, 0, x, tensor.LinearSums{})
 	for range nsSteps {
 		// With G = y·yᵀ or, of a tall matrix, yᵀ·y: y = a·y + (b·G + c·G²)·y, or y·(...).
@@ -51,19 +54,4 @@ func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.T
 		tensor.LinearSum(ex, y, nsA, y, 1, product, tensor.LinearSums{})
 	}
 	return y
-}
-
-// newtonSchulzBytes returns the bytes that NewtonSchulz takes in the arena, with its result.
-func newtonSchulzBytes(rows, cols int, dtype tensor.DType) float64 {
-	elements, side, size := float64(rows)*float64(cols), float64(min(rows, cols)), float64(dtype.Size())
-	return elements*(size+float64(tensor.FP32.Size())) + 2*side*side*size
-}
-
-// norm returns the Frobenius norm of x.
-func norm(ex *tensor.Exec, x tensor.Tensor) float64 {
-	squares := 0.0
-	for _, s := range tensor.SumSquares(ex, x.Reshape(x.Len()), normPiece) {
-		squares += s
-	}
-	return math.Sqrt(squares)
 }

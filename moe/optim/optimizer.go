@@ -39,29 +39,17 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	if len(memory) == 0 {
 		memory = [][]byte{tensor.New(tensor.UINT8, StateBytes(rule, groups)).Bytes()}
 	}
-	o := &Optimizer{comm: c, ex: ex, groups: groups, copies: len(memory)}
-	o.shards = shardsOf(groups, rule)
-	for i := range o.shards {
-		o.shards[i].sums = &shardSums{}
-	}
+	o := &Optimizer{comm: c, ex: ex, groups: groups, copies: len(memory), shards: shardsOf(groups, rule)}
 	divide(o.shards)
-	if o.copies > len(shard{}.states) {
-		panic(fmt.Sprintf("optim: memory for %d copies of the state: give 1 or 2", o.copies))
-	}
 	for i, m := range memory {
 		layOut(o.shards, i, m)
 	}
 	return o
 }
 
-// NewDry returns an optimizer whose state has no memory, for a dry run: it divides the gradients.
-func NewDry(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule) *Optimizer {
-	return New(ex, groups, c, rule, tensor.NewDry(tensor.UINT8, StateBytes(rule, groups)).Bytes())
-}
-
 // DryStep makes the collectives of Reduce and Apply, in a dry run.
 func (o *Optimizer) DryStep() error {
-	if _, err := o.reduce(); err != nil {
+	if _, err := o.Reduce(); err != nil {
 		return err
 	}
 	return o.distribute(o.updatesWork)
@@ -86,7 +74,10 @@ func (o *Optimizer) Init(seed uint64) error {
 	for p := range o.Pieces {
 		o.ex.Enter(o.ex.Enter(profile.Optimizer)) // so that the profile shows it as the optimizer's
 		runs := (len(p.Master) + fillRun - 1) / fillRun
-		tensor.Parallel(o.ex, runs, len(p.Master)*drawWork, filling{p, seed}, fillRuns)
+		tensor.Parallel(o.ex, runs, len(p.Master)*drawWork, p, func(_ *tensor.Exec, p Piece, lo, hi int) {
+			first, last := lo*fillRun, min(hi*fillRun, len(p.Master))
+			p.Param.Fill(p.Master[first:last], p.Offset+first, seed)
+		})
 	}
 	return o.Publish()
 }
@@ -95,43 +86,16 @@ func (o *Optimizer) Init(seed uint64) error {
 // as long as drawWork operations of a product.
 const fillRun, drawWork = 1 << 16, 1000
 
-// filling holds the arguments of fillRuns.
-type filling struct {
-	Piece
-	seed uint64
-}
-
-// fillRuns draws runs [lo, hi) of a piece.
-func fillRuns(_ *tensor.Exec, f filling, lo, hi int) {
-	first, last := lo*fillRun, min(hi*fillRun, len(f.Master))
-	f.Param.Fill(f.Master[first:last], f.Offset+first, f.seed)
-}
-
-// Result is the outcome of a step.
-type Result struct {
-	GradNorm float64 // global, before clipping
-	Skipped  bool    // the gradient was not finite, and nothing was changed
-}
-
 // Step makes a whole step at learning rate lr: Reduce, and then Apply, or Skip if the norm is not
 // finite. It is collective.
-func (o *Optimizer) Step(lr float64) (Result, error) {
-	norm, err := o.Reduce()
-	if err != nil {
-		return Result{}, err
-	}
-	if math.IsNaN(norm) || math.IsInf(norm, 0) {
+func (o *Optimizer) Step(lr float64) (norm float64, err error) {
+	norm, err = o.Reduce()
+	if err == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) {
 		o.Skip()
-		return Result{norm, true}, nil
+	} else if err == nil {
+		err = o.Apply(lr, norm)
 	}
-	return Result{norm, false}, o.Apply(lr, norm)
-}
-
-// Reduce sums the ranks' gradients and returns their global norm before clipping. The norm is NaN
-// or infinite if a gradient is. Apply, Skip or Discard must follow. Reduce is collective.
-func (o *Optimizer) Reduce() (norm float64, err error) {
-	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
-	return o.reduce()
+	return norm, err
 }
 
 // Apply clips the summed gradients with the given global norm, updates the master weights at
@@ -154,9 +118,6 @@ func (o *Optimizer) Skip() {
 
 // Discard resets the gradients, which are to be computed again.
 func (o *Optimizer) Discard() {
-	for i := range o.shards {
-		o.shards[i].sums.hasGrad = false
-	}
 	for _, g := range o.groups {
 		g.ZeroGrad()
 	}
@@ -169,10 +130,9 @@ func (o *Optimizer) next() (before int) {
 	return before
 }
 
-// updatesWork reports whether a shard's update also updates what is derived from its weights. It
-// does if the shard is a whole group of this rank alone, its state is updated in place, and weights
-// are updated one by one. Another copy of the state would be written past the caches, and the
-// weights would have to be read again.
+// updatesWork reports whether a shard's update also updates what is derived from its weights: if
+// it is a whole group of this rank alone, updated in place, weight by weight. Another copy of the
+// state would be written past the caches, and the weights would have to be read again.
 func (o *Optimizer) updatesWork(s shard) bool {
 	return s.group.Ranks == nil && o.copies == 1 && !s.rule.WholeMatrices()
 }
@@ -181,13 +141,16 @@ func (o *Optimizer) updatesWork(s shard) bool {
 // weights, or what is derived from them.
 func (o *Optimizer) update(before int, lr, norm float64) {
 	o.steps++
-	step := Step{LR: lr, GradScale: o.gradScale(norm), Number: o.steps}
+	step := Step{LR: lr, GradScale: 1, Number: o.steps}
+	if o.ClipNorm > 0 {
+		step.GradScale = min(1, o.ClipNorm/(norm+1e-6))
+	}
 	for i := range o.shards {
 		s := &o.shards[i]
 		update := s.rule.Prepare(step)
 		grad := s.grad()
 		run := func(lo, hi int, work tensor.Tensor) Run {
-			return Run{Grad: grad.Slice(lo, hi), Work: work, Sums: &s.sums.update, dst: s.states[o.now], src: s.states[before], lo: lo, hi: hi, dstLo: lo}
+			return Run{Grad: grad.Slice(lo, hi), Work: work, Sums: &s.sums.update, dst: s.states[o.now], src: s.states[before], lo: lo, hi: hi}
 		}
 		switch {
 		case s.rule.WholeMatrices():
@@ -222,19 +185,13 @@ func (o *Optimizer) carry(before int) {
 }
 
 // Use selects the newest copy of the state: number i, counted from 0, modulo the number of copies.
-// Apply and Skip continue with the next one.
 func (o *Optimizer) Use(i int) { o.now = i % o.copies }
 
-// gradScale returns the factor that reduces a gradient of this norm to at most ClipNorm.
-func (o *Optimizer) gradScale(norm float64) float64 {
-	if o.ClipNorm == 0 {
-		return 1
-	}
-	return min(1, o.ClipNorm/(norm+1e-6))
-}
-
-// reduce leaves the sum of the ranks' gradients in each rank's slices and returns the global norm.
-func (o *Optimizer) reduce() (float64, error) {
+// Reduce leaves the sum of the ranks' gradients in each rank's slices and returns their global
+// norm before clipping. The norm is NaN or infinite if a gradient is. Apply, Skip or Discard must
+// follow. Reduce is collective.
+func (o *Optimizer) Reduce() (norm float64, err error) {
+	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	var squares exact.Sum
 	for _, g := range o.groups {
 		if err := g.SumGrad(o.ex); err != nil {
@@ -245,7 +202,12 @@ func (o *Optimizer) reduce() (float64, error) {
 		}
 	}
 	for _, s := range o.shards {
-		o.addSquares(&squares, s)
+		s.sums.grad = nil
+		for p := range s.parts {
+			for _, x := range tensor.SumSquares(o.ex, s.grad().Slice(p.lo, p.hi), normPiece) {
+				squares.Add(x)
+			}
+		}
 	}
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
 	if err := collective.AllReduce(o.comm, squares[:], collective.Sum); err != nil {
@@ -258,15 +220,6 @@ func (o *Optimizer) reduce() (float64, error) {
 // added exactly. Pieces begin again at each parameter, and slices consist of whole pieces. So the
 // norm depends neither on the number of ranks nor on which of them have which parameters.
 const normPiece = moe.ShardMultiple
-
-// addSquares adds the squares of the gradients of a shard.
-func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
-	for p := range s.parts {
-		for _, x := range tensor.SumSquares(o.ex, s.grad().Slice(p.lo, p.hi), normPiece) {
-			sum.Add(x)
-		}
-	}
-}
 
 // Publish rounds the master weights to the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
@@ -294,9 +247,11 @@ func (o *Optimizer) distribute(updated func(shard) bool) error {
 			return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
 		}
 		if s.last && !updated(s) {
-			if err := o.refresh(s); err != nil {
+			before := o.ex.Enter(profile.Quantize)
+			if err := s.group.Refresh(o.ex); err != nil {
 				return fmt.Errorf("quantizing %s weights: %w", s.group.Name, err)
 			}
+			o.ex.Enter(before)
 		}
 		fault.Point(fault.InPublishing)
 	}
@@ -335,12 +290,6 @@ func (s *shard) publish() error {
 	return err
 }
 
-// refresh updates what is derived from the weights of a shard.
-func (o *Optimizer) refresh(s shard) error {
-	defer o.ex.Enter(o.ex.Enter(profile.Quantize))
-	return s.group.Refresh(o.ex)
-}
-
 // Piece is a range of one parameter's state that this rank owns: elements [Offset,
 // Offset+len(Master)) of the flattened parameter.
 type Piece struct {
@@ -359,10 +308,9 @@ type Named struct {
 // Pieces yields every piece of the newest state of this rank, in a fixed order.
 func (o *Optimizer) Pieces(yield func(Piece) bool) {
 	for _, s := range o.shards {
-		list := vectors(s.rule)
 		for p := range s.parts {
 			piece := Piece{Param: p.param, Offset: p.offset}
-			for i, v := range list {
+			for i, v := range vectors(s.rule) {
 				piece.State = append(piece.State, Named{v.Name, s.states[o.now][i].Slice(p.lo, p.hi)})
 			}
 			piece.Master = piece.State[0].Data.F32()
@@ -376,11 +324,9 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 // State yields every vector of the newest state of this rank, in a fixed order, with a name such as
 // "exp_avg of the dense group".
 func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
-	for _, s := range o.shards {
-		for i, v := range vectors(s.rule) {
-			if !yield(s.nameOf(v), s.states[o.now][i]) {
-				return
-			}
+	for s := range o.Summed {
+		if !yield(s.Name, s.Data) {
+			return
 		}
 	}
 }

@@ -1,10 +1,6 @@
 package optim
 
 import (
-	"fmt"
-	"slices"
-	"strings"
-
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -15,7 +11,7 @@ type Rule interface {
 	// Validate returns an error for the first invalid setting.
 	Validate() error
 	// Vectors lists the rule's state besides the master weights: one element of each vector per
-	// weight.
+	// weight. There are less than [tensor.MostVectors], of unique names.
 	Vectors() []Vector
 	// WholeMatrices reports whether an update needs a whole parameter, which one rank then owns.
 	WholeMatrices() bool
@@ -36,24 +32,9 @@ type Vector struct {
 // MasterName is the name of the FP32 master weights, which every rule has.
 const MasterName = "master"
 
-// vectors lists the whole state per weight, with the master weight first. It panics unless every
-// vector has a unique name and a type that checkpoints support.
+// vectors lists the whole state per weight, with the master weight first.
 func vectors(rule Rule) []Vector {
-	all := []Vector{{MasterName, tensor.FP32}}
-	for _, v := range rule.Vectors() {
-		named := func(other Vector) bool { return other.Name == v.Name }
-		if v.Name == "" || strings.Contains(v.Name, "/") || slices.ContainsFunc(all, named) {
-			panic(fmt.Sprintf("optim: state vector %q: give each a unique name without /", v.Name))
-		}
-		if v.DType != tensor.FP32 && v.DType != tensor.BF16 {
-			panic(fmt.Sprintf("optim: state vector %s is %v: make it FP32 or BF16", v.Name, v.DType))
-		}
-		all = append(all, v)
-	}
-	if len(all) > tensor.MostVectors {
-		panic(fmt.Sprintf("optim: a state of %d vectors: give at most %d", len(all), tensor.MostVectors))
-	}
-	return all
+	return append([]Vector{{MasterName, tensor.FP32}}, rule.Vectors()...)
 }
 
 // BytesPerWeight returns the bytes per weight of the whole state, for parameters that this rule
@@ -65,12 +46,9 @@ func BytesPerWeight(rule Rule) (n int) {
 	return n
 }
 
-// classes are all classes of weights.
-var classes = [...]moe.Class{moe.Single, moe.Plain, moe.Linear, moe.Expert}
-
 // MostBytesPerWeight returns the largest [BytesPerWeight] of any class of weights.
 func MostBytesPerWeight(rule Rule) (most int) {
-	for _, c := range classes {
+	for _, c := range [...]moe.Class{moe.Single, moe.Plain, moe.Linear, moe.Expert} {
 		most = max(most, BytesPerWeight(rule.Of(c)))
 	}
 	return most
@@ -96,8 +74,8 @@ type Step struct {
 // weights, rounded, in Work.
 type Update func(ex *tensor.Exec, r Run)
 
-// Run is a range of adjacent weights, or a whole parameter if the rule asks for whole matrices. All
-// its tensors have one dimension and the same length.
+// Run is a range of adjacent weights, or a whole parameter if the rule asks for whole matrices. Its
+// tensors have one dimension and the same length.
 type Run struct {
 	Param *moe.Param    // the parameter; nil unless the rule asks for whole matrices
 	Grad  tensor.Tensor // FP32, summed over the ranks, not clipped
@@ -106,10 +84,8 @@ type Run struct {
 	// Work. Round adds those of the new master weights and of Work.
 	Sums *tensor.UpdateSums
 
-	src    state // of the whole shard, where the run is [lo, hi)
-	lo, hi int
-	dst    state // where the run begins at dstLo
-	dstLo  int
+	dst, src state // of the whole shard, where the run is [lo, hi)
+	lo, hi   int
 }
 
 // Master returns the new FP32 master weights, to be written, and the old ones. Both may be the same
@@ -120,17 +96,7 @@ func (r Run) Master() (dst, src tensor.Tensor) { return r.vector(0) }
 func (r Run) Vector(i int) (dst, src tensor.Tensor) { return r.vector(1 + i) }
 
 func (r Run) vector(i int) (dst, src tensor.Tensor) {
-	return r.dst[i].Slice(r.dstLo, r.dstLo+r.hi-r.lo), r.src[i].Slice(r.lo, r.hi)
-}
-
-// sumsOf returns the checksums of a linear sum that updates vector number i of the state, from the
-// gradient as the second summand if grad is set.
-func (r Run) sumsOf(i int, grad bool) tensor.LinearSums {
-	s := tensor.LinearSums{X: &r.Sums.Read[i], Dst: &r.Sums.Wrote[i]}
-	if grad {
-		s.Y = &r.Sums.Grad
-	}
-	return s
+	return r.dst[i].Slice(r.lo, r.hi), r.src[i].Slice(r.lo, r.hi)
 }
 
 // Round rounds the new master weights to Work, for an update that has not done so itself.

@@ -2,6 +2,7 @@ package optim
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -25,26 +26,16 @@ var decays = map[string]func(progress float64) float64{
 // Validate returns an error with every invalid field.
 func (s Schedule) Validate() error {
 	var bad []string
-	if !(s.LR > 0) || math.IsInf(s.LR, 0) {
-		bad = append(bad, fmt.Sprintf("optimizer.lr is %g: give a positive number", s.LR))
-	}
-	if s.Warmup < 0 {
-		bad = append(bad, fmt.Sprintf("optimizer.warmup is %d: give 0 or more steps", s.Warmup))
-	}
-	if !(s.DecayFrac >= 0 && s.DecayFrac <= 1) {
-		bad = append(bad, fmt.Sprintf("optimizer.decay_frac is %g: give a share from 0 to 1", s.DecayFrac))
-	}
-	if !(s.MinFactor >= 0 && s.MinFactor <= 1) {
-		bad = append(bad, fmt.Sprintf("optimizer.min_factor is %g: give a share from 0 to 1", s.MinFactor))
-	}
-	if decays[s.Decay] == nil {
-		names := []string{}
-		for name := range decays {
-			names = append(names, name)
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
 		}
-		slices.Sort(names)
-		bad = append(bad, fmt.Sprintf("optimizer.decay is %q: use %s", s.Decay, strings.Join(names, ", ")))
 	}
+	check(s.LR > 0 && !math.IsInf(s.LR, 0), "optimizer.lr is %g: give a positive number", s.LR)
+	check(s.Warmup >= 0, "optimizer.warmup is %d: give 0 or more steps", s.Warmup)
+	check(s.DecayFrac >= 0 && s.DecayFrac <= 1, "optimizer.decay_frac is %g: give a share from 0 to 1", s.DecayFrac)
+	check(s.MinFactor >= 0 && s.MinFactor <= 1, "optimizer.min_factor is %g: give a share from 0 to 1", s.MinFactor)
+	check(decays[s.Decay] != nil, "optimizer.decay is %q: use %s", s.Decay, strings.Join(slices.Sorted(maps.Keys(decays)), ", "))
 	if len(bad) > 0 {
 		return fmt.Errorf("invalid learning-rate schedule:\n  %s", strings.Join(bad, "\n  "))
 	}

@@ -2,7 +2,6 @@ package optim
 
 import (
 	"math"
-	"strings"
 	"testing"
 )
 
@@ -44,79 +43,5 @@ func TestSchedule(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// With each schedule, the rate is above 0 and at most the peak in all steps. After the end it stays
-// at its last value or the floor.
-func TestScheduleBounds(t *testing.T) {
-	for decay := range decays {
-		for _, warmup := range []int{0, 1, 7, 50} {
-			for _, frac := range []float64{0, 0.1, 0.5, 1} {
-				for _, steps := range []int{1, 2, 19, 40} {
-					s := Schedule{LR: 1e-3, Warmup: warmup, DecayFrac: frac, Decay: decay}
-					last := 0.0
-					for step := range steps {
-						lr := s.At(step, steps)
-						if !(lr > 0 && lr <= s.LR) {
-							t.Errorf("%+v of %d steps: rate %g at step %d", s, steps, lr, step)
-						}
-						if step < min(warmup, steps) && lr <= last {
-							t.Errorf("%+v of %d steps: the warm-up does not rise at step %d", s, steps, step)
-						}
-						if step > min(warmup, steps) && lr > last {
-							t.Errorf("%+v of %d steps: the rate rises at step %d", s, steps, step)
-						}
-						last = lr
-					}
-					if lr := s.At(steps+3, steps); !(lr >= 0 && lr <= last) {
-						t.Errorf("%+v of %d steps: rate %g after the end, %g at it", s, steps, lr, last)
-					}
-				}
-			}
-		}
-	}
-}
-
-// refusal is a setting that cannot be and the words its error must have.
-type refusal struct {
-	name  string
-	err   error
-	words []string
-}
-
-func (r refusal) check(t *testing.T) {
-	t.Helper()
-	if r.err == nil {
-		t.Errorf("%s: no error", r.name)
-		return
-	}
-	for _, w := range r.words {
-		if !strings.Contains(r.err.Error(), w) {
-			t.Errorf("%s: the error lacks %q:\n%v", r.name, w, r.err)
-		}
-	}
-}
-
-func TestScheduleValidate(t *testing.T) {
-	with := func(edit func(s *Schedule)) error {
-		s := Schedule{LR: 1, Warmup: 2, DecayFrac: 0.5, Decay: "sqrt", MinFactor: 0.1}
-		edit(&s)
-		return s.Validate()
-	}
-	nan, inf := math.NaN(), math.Inf(1)
-	for _, r := range []refusal{
-		{"lr", with(func(s *Schedule) { s.LR = 0 }), []string{"optimizer.lr is 0", "positive"}},
-		{"lr NaN", with(func(s *Schedule) { s.LR = nan }), []string{"optimizer.lr is NaN"}},
-		{"lr Inf", with(func(s *Schedule) { s.LR = inf }), []string{"optimizer.lr is +Inf"}},
-		{"warmup", with(func(s *Schedule) { s.Warmup = -1 }), []string{"optimizer.warmup is -1", "0 or more"}},
-		{"decay_frac", with(func(s *Schedule) { s.DecayFrac = 1.5 }), []string{"optimizer.decay_frac is 1.5", "from 0 to 1"}},
-		{"decay_frac NaN", with(func(s *Schedule) { s.DecayFrac = nan }), []string{"optimizer.decay_frac is NaN"}},
-		{"min_factor", with(func(s *Schedule) { s.MinFactor = -0.1 }), []string{"optimizer.min_factor is -0.1"}},
-		{"decay", with(func(s *Schedule) { s.Decay = "step" }), []string{`optimizer.decay is "step"`, "cosine, linear, sqrt"}},
-		{"all at once", with(func(s *Schedule) { *s = Schedule{Warmup: -1, DecayFrac: 2, MinFactor: 2} }),
-			[]string{"optimizer.lr", "optimizer.warmup", "optimizer.decay_frac", "optimizer.min_factor", "optimizer.decay is"}},
-	} {
-		r.check(t)
 	}
 }

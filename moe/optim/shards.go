@@ -45,8 +45,7 @@ type segment struct {
 
 // segmentsOf divides a group into segments.
 func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
-	at, first := 0, 0
-	slices := g.Slices()
+	at, first, slices := 0, 0, g.Slices()
 	for i, p := range g.Params {
 		if len(slices) > 0 && slices[0].First == at {
 			all, first = append(all, segment{group: g, rule: rule.Of(p.Class), begin: at, counts: slices[0].Counts}), i
@@ -72,7 +71,7 @@ func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
 func shardsOf(groups []*moe.Group, rule Rule) (all []shard) {
 	for _, g := range groups {
 		for _, segment := range segmentsOf(g, rule) {
-			s := shard{segment: segment, lo: segment.begin, hi: segment.end}
+			s := shard{segment: segment, lo: segment.begin, hi: segment.end, sums: &shardSums{}}
 			switch held := g.Held(); {
 			case held != nil:
 				s.hold(held)
@@ -187,14 +186,14 @@ func (s segment) splitParams(ranks int) []int {
 	return counts
 }
 
-// loads returns what each parameter adds to the rank that owns it: half of it memory, and half the
-// time of an update, both as shares of the segment. Memory is the elements of a matrix. Time is the
-// product of the matrix with its transpose, as in Newton-Schulz iterations.
+// loads returns what each parameter adds to the rank that owns it, half of it memory and half the
+// time of an update, as shares of the segment. Memory is the elements of a matrix. Time is its
+// product with its transpose, on the smaller side, as in Newton-Schulz iterations.
 func (s segment) loads() []int {
 	products := make([]int, len(s.params))
 	sum := 0
 	for i, p := range s.params {
-		products[i] = p.Len() * smallerSide(p)
+		products[i] = p.Len() * slices.Min(p.Dims)
 		sum += products[i]
 	}
 	mean := max(sum/max(s.paramLen(), 1), 1) // products per element
@@ -202,14 +201,6 @@ func (s segment) loads() []int {
 		products[i] += p.Len() * mean
 	}
 	return products
-}
-
-// smallerSide returns the smaller dimension of a matrix, or 1 for a vector.
-func smallerSide(p *moe.Param) int {
-	if len(p.Dims) < 2 {
-		return 1
-	}
-	return slices.Min(p.Dims)
 }
 
 // fill fills each rank in turn with parameters, up to bound. It returns the elements of each.

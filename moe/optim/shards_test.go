@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"spmoe/collective"
-	"spmoe/collective/mesh"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -89,83 +88,6 @@ func smallestLargest(lengths []int, ranks int) int {
 	return best
 }
 
-// A rule that wants whole matrices gets shards of whole parameters, an expert's each counted by
-// itself; others get slices that are nearly equal.
-func TestShardsOf(t *testing.T) {
-	world := collective.NewWorld(2)
-	for _, c := range []struct {
-		rule   Rule
-		bounds [][2]int // of the slices of "all"
-	}{{adamw(), [][2]int{{0, 612}, {612, 1280}}}, {normalizedSGD{}, [][2]int{{0, 100}, {100, 1280}}}} {
-		for rank, want := range c.bounds {
-			groups := []*moe.Group{group("all", world.Comm(rank), tensor.FP32, 6, 100, 1174), group("own", nil, tensor.FP32, 4, 30, 30)}
-			shards := shardsOf(groups, c.rule)
-			if all := shards[0]; [2]int{all.lo, all.hi} != want || !slices.Equal(all.division.Counts, []int{c.bounds[0][1], 1280 - c.bounds[0][1]}) {
-				t.Errorf("%T, rank %d: [%d, %d) of %v, want %v", c.rule, rank, all.lo, all.hi, all.division.Counts, want)
-			}
-			if own := shards[1]; own.lo != 0 || own.hi != 64 || own.division.Counts != nil {
-				t.Errorf("%T, rank %d: [%d, %d) of its own 64", c.rule, rank, own.lo, own.hi)
-			}
-			parts := 0
-			for p := range shards[1].parts {
-				if parts++; p.hi-p.lo != 30 || p.offset != 0 {
-					t.Errorf("%T, rank %d: an expert's parameter is %+v", c.rule, rank, p)
-				}
-			}
-			if parts != 2 {
-				t.Errorf("%T, rank %d: %d parameters of experts, want 2", c.rule, rank, parts)
-			}
-		}
-	}
-}
-
-// Over all ranks, the pieces are every element of every parameter, once; Init gives the same
-// model for any number of ranks, and every rank the same working weights.
-func TestInitOnAnyRanks(t *testing.T) {
-	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
-		initial := func(ranks int, seed uint64) *wholeState {
-			s := newState()
-			onRanks(t, ranks, dtype, adamw(), func(r *rank) error {
-				if err := r.opt.Init(seed); err != nil {
-					return err
-				}
-				return s.add(r)
-			})
-			return s
-		}
-		want := initial(1, 5)
-		for _, ranks := range []int{1, 2, 3, 4, 6} {
-			t.Run(fmt.Sprintf("%v/np%d", dtype, ranks), func(t *testing.T) {
-				got := initial(ranks, 5)
-				got.equals(t, want)
-				elements := 0
-				for name, owners := range got.covered {
-					for i, n := range owners {
-						if n != 1 {
-							t.Fatalf("element %d of %s has %d owners", i, name, n)
-						}
-					}
-					elements += len(owners)
-				}
-				if total := tiny(t).Count().Total; int64(elements) != total {
-					t.Errorf("%d elements, the model has %d", elements, total)
-				}
-			})
-		}
-		for name, w := range want.master() {
-			work := want.work[name]
-			for i := range w {
-				if rounded := tensor.ToBFloat16(w[i]).Float32(); work[i] != w[i] && (dtype == tensor.FP32 || work[i] != rounded) {
-					t.Fatalf("%v: working weight %d of %s is %g, the master weight %g", dtype, i, name, work[i], w[i])
-				}
-			}
-		}
-		if slices.Equal(initial(1, 6).master()["lm_head.weight"], want.master()["lm_head.weight"]) {
-			t.Error("another seed gives the same weights")
-		}
-	}
-}
-
 // exactGradient is element i of a parameter's gradient on one rank of several. The parts and their
 // sum, which is the same for any number of ranks, are small whole numbers: every order of summation
 // gives the same bits.
@@ -190,11 +112,7 @@ func TestShardingChangesNothing(t *testing.T) {
 				if err := r.exactGradients(step); err != nil {
 					return err
 				}
-				res, err := r.opt.Step(0.01 * float64(step+1))
-				if err != nil {
-					return err
-				}
-				norms[r.comm.Rank()] = append(norms[r.comm.Rank()], res.GradNorm)
+				norms[r.comm.Rank()] = append(norms[r.comm.Rank()], r.opt.step(t, 0.01*float64(step+1)))
 			}
 			return s.add(r)
 		})
@@ -213,11 +131,27 @@ func TestShardingChangesNothing(t *testing.T) {
 					t.Run(fmt.Sprintf("%s/%v/clip%g/np%d", name, dtype, clip, ranks), func(t *testing.T) {
 						got, norms := run(ranks, dtype, rule, clip)
 						got.equals(t, want)
+						got.complete(t, dtype)
 						if !slices.Equal(norms, wantNorms) {
 							t.Errorf("gradient norms %v, want %v", norms, wantNorms)
 						}
 					})
 				}
+			}
+		}
+	}
+}
+
+// complete checks that each element of each parameter has one owner, and that the working weights
+// are the master weights, rounded.
+func (s *wholeState) complete(t *testing.T, dtype tensor.DType) {
+	t.Helper()
+	for name, owners := range s.covered {
+		for i, n := range owners {
+			work, master := s.work[name][i], s.vectors[MasterName][name][i]
+			rounded := dtype == tensor.BF16 && work == tensor.ToBFloat16(master).Float32()
+			if n != 1 || work != master && !rounded {
+				t.Fatalf("element %d of %s has %d owners, and the working weight %g for %g", i, name, n, work, master)
 			}
 		}
 	}
@@ -241,80 +175,4 @@ func (r *rank) exactGradients(step int) error {
 		}
 	}
 	return r.comm.Barrier()
-}
-
-// The norm is that of all parameters, each once: replicated gradients summed over the ranks, local
-// ones of every rank.
-func TestGradNorm(t *testing.T) {
-	const ranks = 3
-	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-		groups := []*moe.Group{group("all", c, tensor.FP32, 0, 200), group("own", nil, tensor.FP32, 0, 10)}
-		o := New(tensor.NewExec(), groups, c, adamw())
-		for _, g := range groups {
-			for i := range g.Grad.F32() {
-				g.Grad.F32()[i] = float32(c.Rank() + 1)
-			}
-		}
-		res, err := o.Step(0.1)
-		if want := math.Sqrt(200*6*6 + 10*(1+4+9)); math.Abs(res.GradNorm-want) > 1e-9 {
-			t.Errorf("rank %d: norm %.12g, want %.12g", c.Rank(), res.GradNorm, want)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// The norm is the same bits for every number of ranks that share the parameters evenly, and of
-// replicas of experts.
-func TestGradNormOnAnyRanks(t *testing.T) {
-	want := normOnRanks(t, 1, 1)
-	for _, ranks := range []int{2, 4, 8} {
-		for ep := 1; ep <= ranks; ep *= 2 {
-			if got := normOnRanks(t, ranks, ep); got != want {
-				t.Errorf("np %d, ep %d: norm %x, want %x", ranks, ep, got, want)
-			}
-		}
-	}
-}
-
-// normOnRanks returns the norm of the same gradients on some ranks. Each has a part of those of the
-// parameters that it shares with others.
-func normOnRanks(t *testing.T, ranks, ep int) float64 {
-	t.Helper()
-	const experts = 8
-	norms := make([]float64, ranks)
-	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-		on, err := moe.NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 1, DPShard: ranks, EP: ep})
-		if err != nil {
-			return err
-		}
-		lengths := make([]int, experts/ep)
-		for i := range lengths {
-			lengths[i] = 1000
-		}
-		groups := []*moe.Group{group("all", c, tensor.FP32, 4096-1500, 1000, 500), group("own", on.Replicas, tensor.FP32, 96, lengths...)}
-		groups[1].Experts = true
-		for i := range groups[0].Grad.F32()[:1500] {
-			if c.Rank() == i%ranks {
-				groups[0].Grad.F32()[i] = float32(math.Sin(float64(i)))
-			}
-		}
-		for i := range len(lengths) * 1000 {
-			if on.Replicas == nil || on.Replicas.Rank() == i%on.Replicas.Size() {
-				groups[1].Grad.F32()[i] = float32(math.Cos(float64(on.EP.Rank()*len(lengths)*1000+i))) / 3
-			}
-		}
-		res, err := New(tensor.NewExec(), groups, c, adamw()).Step(0.1)
-		norms[c.Rank()] = res.GradNorm
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slices.Min(norms) != slices.Max(norms) {
-		t.Errorf("the norms of %d ranks are %v", ranks, norms)
-	}
-	return norms[0]
 }

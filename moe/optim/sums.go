@@ -11,28 +11,23 @@ import "spmoe/tensor"
 type shardSums struct {
 	state   [2][tensor.MostVectors]uint32 // of the vectors of each copy
 	work    uint32                        // of the working weights that were published: see published
-	grad    uint32                        // of the summed gradients, if hasGrad
-	hasGrad bool
-	changed uint64            // vectors that had changed when an update read them, and gradVector
-	update  tensor.UpdateSums // of the current update
+	grad    *uint32                       // of the summed gradients; nil: not known
+	changed []string                      // what had changed when an update read it
+	update  tensor.UpdateSums             // of the current update
 }
-
-const gradVector = 63
 
 // compare compares what an update of copy before to copy after has read, and records what it has
 // written.
 func (s *shard) compare(before, after int) {
 	u := &s.sums.update
-	for i := range s.states[before] {
+	for i, v := range vectors(s.rule) {
 		if u.Read[i].Swap(0) != s.sums.state[before][i] {
-			s.sums.changed |= 1 << i
+			s.sums.changed = append(s.sums.changed, s.nameOf(v))
 		}
-	}
-	for i := range s.states[after] {
 		s.sums.state[after][i] = u.Wrote[i].Swap(0)
 	}
-	if grad := u.Grad.Swap(0); s.sums.hasGrad && grad != s.sums.grad {
-		s.sums.changed |= 1 << gradVector
+	if grad := u.Grad.Swap(0); s.sums.grad != nil && grad != *s.sums.grad {
+		s.sums.changed = append(s.sums.changed, "summed gradients of the "+s.group.Name+" group")
 	}
 	s.sums.work = u.Work.Swap(0)
 }
@@ -40,17 +35,8 @@ func (s *shard) compare(before, after int) {
 // Changed returns the names of what the last update has read and found different from what was
 // written: vectors of [Optimizer.State], or summed gradients. The state that it wrote is wrong.
 func (o *Optimizer) Changed() (names []string) {
-	for i := range o.shards {
-		s := &o.shards[i]
-		for v, vector := range vectors(s.rule) {
-			if s.sums.changed>>v&1 == 1 {
-				names = append(names, s.nameOf(vector))
-			}
-		}
-		if s.sums.changed>>gradVector == 1 {
-			names = append(names, "summed gradients of the "+s.group.Name+" group")
-		}
-		s.sums.changed = 0
+	for _, s := range o.shards {
+		names, s.sums.changed = append(names, s.sums.changed...), nil
 	}
 	return names
 }
@@ -82,7 +68,7 @@ func (o *Optimizer) Summed(yield func(Summed) bool) {
 }
 
 // Padding yields the elements of the newest state that belong to no parameter, by kind of state. A
-// checkpoint does not have them. They are zero, of either sign or a NaN of it.
+// checkpoint does not have them.
 func (o *Optimizer) Padding(yield func(kind string, data tensor.Tensor) bool) {
 	for i := range o.shards {
 		s := &o.shards[i]
@@ -135,11 +121,10 @@ func (o *Optimizer) Gradients(yield func(name string, grad tensor.Tensor) bool) 
 // ExpectGradients makes Apply compare the gradients that it reads with their checksums: those of
 // the parts that Gradients yields.
 func (o *Optimizer) ExpectGradients(sums []uint32) {
-	for i := range o.shards {
-		s := &o.shards[i]
-		s.sums.grad, s.sums.hasGrad = 0, true
+	for _, s := range o.shards {
+		s.sums.grad = new(uint32)
 		for range s.parts {
-			s.sums.grad, sums = s.sums.grad+sums[0], sums[1:]
+			*s.sums.grad, sums = *s.sums.grad+sums[0], sums[1:]
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (e *Executor) receivePieces(ex *tensor.Exec, m message) (t tensor.Tensor, e
 	to := e.stages[m.to]
 	t = ex.New(to.DType(), e.tokens, to.Config.Dim)
 	for rest := t.Bytes(); len(rest) > 0; {
-		piece, err := e.transport.Recv(e.plan.holders[from], box)
+		piece, err := e.boxes.Recv(e.plan.holders[from], box)
 		if err != nil {
 			return t, err
 		}
@@ -30,7 +30,7 @@ func (e *Executor) receivePieces(ex *tensor.Exec, m message) (t tensor.Tensor, e
 			return t, fmt.Errorf("stage %d has sent %d bytes, want at most %d", from, len(piece), len(rest))
 		}
 		rest = rest[copy(rest, piece):]
-		if err := e.transport.Free(e.plan.holders[from], box); err != nil {
+		if err := e.boxes.Free(e.plan.holders[from], box); err != nil {
 			return t, err
 		}
 	}
@@ -44,8 +44,8 @@ func (e *Executor) sendPieces(m message, t tensor.Tensor) error {
 		return nil
 	}
 	for rest := t.Bytes(); len(rest) > 0; {
-		n := min(len(rest), e.transport.Bytes())
-		if err := e.transport.Send(e.plan.holders[m.to], box, rest[:n]); err != nil {
+		n := min(len(rest), e.boxes.Bytes())
+		if err := e.boxes.Send(e.plan.holders[m.to], box, rest[:n]); err != nil {
 			return err
 		}
 		rest = rest[n:]

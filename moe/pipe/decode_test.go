@@ -3,7 +3,6 @@ package pipe
 // Text that a pipeline extends has the scores of one rank, bit for bit.
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -45,7 +44,7 @@ func decoded(ex *tensor.Exec, d *moe.Decoder, tokens []int32, mine bool) (scores
 
 func TestDecode(t *testing.T) {
 	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
-		s := setup{cfg: config(1), precision: moe.Unquantized(dtype)}
+		s := &setup{cfg: config(0), precision: moe.Unquantized(dtype)}
 		tokens := newText(2, s.cfg.Vocab).inputs
 		var want []float32
 		err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
@@ -73,9 +72,8 @@ func TestDecode(t *testing.T) {
 					t.Fatal(err)
 				}
 				s.dp, s.ep = dp, dp
-				what := fmt.Sprintf("%v, %s, dp %d", dtype, name, dp)
 				if got := s.decode(t, tokens); !slices.Equal(got, want) {
-					t.Errorf("%s: %d scores differ from %d", what, len(got), len(want))
+					t.Errorf("%v, %s, dp %d: %d scores differ from %d", dtype, name, dp, len(got), len(want))
 				}
 			}
 		}
@@ -83,8 +81,8 @@ func TestDecode(t *testing.T) {
 }
 
 // decode returns the scores of the rank with the head that computes the text, in a pipeline.
-func (s setup) decode(t *testing.T, tokens []int32) (scores []float32) {
-	plan, err := NewPlan(s.schedule, s.stages())
+func (s *setup) decode(t *testing.T, tokens []int32) (scores []float32) {
+	plan, err := NewPlan(s.schedule, spread(s.cfg, s.schedule.Stages))
 	if err != nil {
 		t.Fatal(err)
 	}

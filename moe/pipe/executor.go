@@ -10,39 +10,21 @@ import (
 	"spmoe/tensor"
 )
 
-// Transport moves messages between the ranks of a pipeline. [collective.Mailboxes] is one.
-type Transport interface {
-	// Bytes returns the length of the longest message.
-	Bytes() int
-	// Send copies a message into a box of another rank. It waits until the box is empty.
-	Send(to, box int, message []byte) error
-	// Recv returns the message in a box of this rank. It is valid until Free.
-	Recv(from, box int) ([]byte, error)
-	// Free empties the box.
-	Free(from, box int) error
-	// Expect says that a message into a box of this rank is the next one to be received.
-	Expect(from, box int)
-}
-
 // Executor runs the list of one rank.
 type Executor struct {
-	plan      *Plan
-	rank      int
-	stages    []*moe.Model // nil: of another rank
-	transport Transport
+	plan   *Plan
+	rank   int
+	stages []*moe.Model // nil: of another rank
+	boxes  *collective.Mailboxes
 
 	// Observe, if not nil, is called when an action begins, after its messages have come. It
 	// returns what is called when the action ends. paired says that the action is one of a pair.
 	Observe func(a pipeline.Action, paired bool) (end func())
-	// Turned, if not nil, is called when the actions of an overlapped pair take turns.
-	Turned func()
-
 	batches []moe.Batch // of a step
 	tokens  int         // of each
 	passes  map[pass]*moe.Pass
 	outputs map[pass]moe.Boundary // of passes
 	loss    moe.Loss
-	most    int // passes in flight at once
 
 	turns *collective.Turns // of overlapped pairs; nil: they do not overlap
 	twin  *tensor.Exec      // of their second actions
@@ -51,26 +33,7 @@ type Executor struct {
 // pass names a pass by its stage and micro-batch.
 type pass struct{ stage, microbatch int }
 
-// New returns the executor of a rank. stages has all stages of the schedule; those of other ranks
-// are nil. Without a transport there is one rank.
-func (p *Plan) New(rank int, stages []*moe.Model, t Transport) (*Executor, error) {
-	if len(stages) != p.Schedule.Stages {
-		return nil, fmt.Errorf("a pipeline of %d stages for a schedule of %d", len(stages), p.Schedule.Stages)
-	}
-	for i, m := range stages {
-		switch {
-		case (m != nil) != (p.holders[i] == rank):
-			return nil, fmt.Errorf("schedule %s: rank %d has stage %d: give the model to that rank only", p.Schedule.Name, p.holders[i], i)
-		case m != nil && (m.Config.MTPLayers > 0) != (p.ahead >= 0):
-			return nil, fmt.Errorf("a model with mtp_layers = %d for a plan of stages with another number: plan the stages of this model", m.Config.MTPLayers)
-		case m != nil && m.Stage() != p.stages[i]:
-			return nil, fmt.Errorf("stage %d of %d is %+v, and %+v in the plan: build the stages that it was made for", i, len(stages), m.Stage(), p.stages[i])
-		}
-	}
-	return &Executor{plan: p, rank: rank, stages: stages, transport: t, passes: map[pass]*moe.Pass{}, outputs: map[pass]moe.Boundary{}}, nil
-}
-
-// Run runs the schedule over the parts of a batch, which are of equal size: see [Plan.Part]. It
+// Run runs the schedule over the parts of a batch, one per micro-batch, which are of equal size. It
 // adds the gradients of the objective to those of the stages, or sets them after ZeroGrad, which
 // must come before each step. It returns the sums of this rank's part of the losses: those of all
 // ranks add up to the loss of the batch.
@@ -106,7 +69,7 @@ func (e *Executor) tokensOf(b moe.Batch, train bool) int {
 
 // begin forgets what an earlier call may have left when it failed.
 func (e *Executor) begin(tokens int) {
-	e.tokens, e.loss, e.most = tokens, moe.Loss{}, 0
+	e.tokens, e.loss = tokens, moe.Loss{}
 	clear(e.passes)
 	clear(e.outputs)
 }
@@ -137,13 +100,6 @@ func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	}
 	return e.loss, nil
 }
-
-// Schedule returns the schedule that the executor runs.
-func (e *Executor) Schedule() *pipeline.Schedule { return e.plan.Schedule }
-
-// MostInFlight returns the most passes whose activations this rank has held at once in the last
-// Run.
-func (e *Executor) MostInFlight() int { return e.most }
 
 // serial runs the actions of a slot one after the other. With an error it returns the action that
 // has failed.
@@ -188,20 +144,18 @@ func (e *Executor) do(ex *tensor.Exec, a pipeline.Action) error {
 
 // forward is F.
 func (e *Executor) forward(ex *tensor.Exec, at pass) error {
-	part := e.plan.parts[at.microbatch]
-	b := e.batches[part]
-	b.More = part+1 < len(e.batches)
+	b := e.batches[at.microbatch]
+	b.More = at.microbatch+1 < len(e.batches)
 	in, err := e.receive(at, false)
 	if err != nil {
 		return err
 	}
-	p, err := e.stages[at.stage].ForwardStage(ex, b, part, in)
+	p, err := e.stages[at.stage].ForwardStage(ex, b, at.microbatch, in)
 	if err != nil {
 		return err
 	}
 	e.passes[at] = p
 	e.loss.Add(p.Loss())
-	e.count()
 	return e.sendOutput(ex, at, p.Output())
 }
 
@@ -237,15 +191,4 @@ func (e *Executor) weights(ex *tensor.Exec, at pass) error {
 	delete(e.passes, at)
 	delete(e.outputs, at)
 	return p.BackwardWeight(ex)
-}
-
-// count counts the passes in flight.
-func (e *Executor) count() {
-	n := 0
-	for _, m := range e.stages {
-		if m != nil {
-			n += m.InFlight()
-		}
-	}
-	e.most = max(e.most, n)
 }

@@ -1,6 +1,6 @@
 package pipe
 
-// What passes receive and send. Between ranks it travels through the transport. On one rank a
+// What passes receive and send. Between ranks it travels through boxes. On one rank a
 // forward pass reads the output of the stage before, and a backward pass writes its gradient into
 // the pass that waits for it.
 
@@ -52,7 +52,7 @@ func (e *Executor) expect(rest []pipeline.Slot) {
 		for c := range contents {
 			m := message{a.Stage, c, gradients, a.Microbatch}
 			if box, ok := e.plan.boxes[m]; ok {
-				e.transport.Expect(e.plan.holders[e.plan.sender(m)], box)
+				e.boxes.Expect(e.plan.holders[e.plan.sender(m)], box)
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (e *Executor) open(m message) (t tensor.Tensor, err error) {
 	if !ok {
 		return e.local(m, from), nil
 	}
-	bytes, err := e.transport.Recv(e.plan.holders[from], box)
+	bytes, err := e.boxes.Recv(e.plan.holders[from], box)
 	if err != nil {
 		return t, err
 	}
@@ -95,7 +95,7 @@ func (e *Executor) free(at pass, gradients bool) error {
 	for c := range contents {
 		m := message{at.stage, c, gradients, at.microbatch}
 		if box, ok := e.plan.boxes[m]; ok {
-			if err := e.transport.Free(e.plan.holders[e.plan.sender(m)], box); err != nil {
+			if err := e.boxes.Free(e.plan.holders[e.plan.sender(m)], box); err != nil {
 				return err
 			}
 		}
@@ -110,23 +110,18 @@ func (e *Executor) send(ex *tensor.Exec, at pass, out moe.Boundary, gradients bo
 		if to < 0 || !t.Valid() {
 			continue
 		}
-		if err := e.post(ex, message{to, c, gradients, at.microbatch}, t); err != nil {
-			return err
+		if box, ok := e.plan.boxes[message{to, c, gradients, at.microbatch}]; ok {
+			profiled := ex.Profiling(profile.Messages)
+			err := e.boxes.Send(e.plan.holders[to], box, t.Bytes())
+			profiled.End()
+			if err != nil {
+				return err
+			}
+		} else if gradients {
+			var g moe.Boundary
+			*c.of(&g) = t
+			e.passes[pass{to, at.microbatch}].SetGradient(ex, g)
 		}
-	}
-	return nil
-}
-
-// post sends a tensor.
-func (e *Executor) post(ex *tensor.Exec, m message, t tensor.Tensor) error {
-	if box, ok := e.plan.boxes[m]; ok {
-		defer ex.Profiling(profile.Messages).End()
-		return e.transport.Send(e.plan.holders[m.to], box, t.Bytes())
-	}
-	if m.gradient {
-		var g moe.Boundary
-		*m.content.of(&g) = t
-		e.passes[pass{m.to, m.microbatch}].SetGradient(ex, g)
 	}
 	return nil
 }

@@ -39,9 +39,6 @@ func (e *Executor) overlapped(ex *tensor.Exec, slot pipeline.Slot) (failed pipel
 	var other profile.Context // what the time of the other action counts for
 	e.turns.Run(func(int) {
 		other = ex.Profile.Resume(other)
-		if e.Turned != nil {
-			e.Turned()
-		}
 	}, task(0, ex), task(1, e.twin))
 	if errs[0] != nil {
 		return slot[0], errs[0]

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,13 +24,13 @@ import (
 
 const seq = 32 // tokens per sequence
 
-// config has 8 layers, the first one dense, and 8 experts, 2 of which a token visits.
+// config has 4 layers, the first one dense, and 8 experts, 2 of which a token visits.
 func config(mtp int) moe.Config {
 	c, err := moe.FlavorByName("debug")
 	if err != nil {
 		panic(err)
 	}
-	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 64, 32, 8, 1, 32
+	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 64, 32, 4, 1, 32
 	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 2, 32, 16, 4, 16
 	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 8, 2, 32, 1
 	c.MTPLayers, c.BalanceAlpha, c.MaxPositions = mtp, 0.01, 64
@@ -62,8 +63,9 @@ func (t text) batch(lo, hi int) moe.Batch {
 	}
 }
 
-// outcome is what a step leaves behind, of all ranks together.
+// outcome is what an evaluation and a step leave behind, of all ranks together.
 type outcome struct {
+	eval  moe.Loss
 	loss  moe.Loss
 	loads map[int][]int64 // by layer
 	grads map[string][]float32
@@ -92,8 +94,8 @@ func (o *outcome) add(m *moe.Model) {
 
 func (o outcome) equals(t *testing.T, what string, want outcome) {
 	t.Helper()
-	if o.loss != want.loss {
-		t.Errorf("%s: loss %+v, want %+v", what, o.loss, want.loss)
+	if o.loss != want.loss || o.eval != want.eval {
+		t.Errorf("%s: loss %+v, evaluation %+v, want %+v, %+v", what, o.loss, o.eval, want.loss, want.eval)
 	}
 	if !maps.EqualFunc(o.loads, want.loads, slices.Equal) {
 		t.Errorf("%s: loads %v, want %v", what, o.loads, want.loads)
@@ -129,40 +131,31 @@ func sum(ex *tensor.Exec, m *moe.Model) error {
 	return nil
 }
 
-// drawnValues holds what draw has drawn, because drawing takes longer than a step.
+// drawnValues holds what draw has drawn, by name, because drawing takes longer than a step.
 var drawnValues sync.Map
 
-// drawKey tells the weights of drawnValues apart.
-type drawKey struct {
-	name string
-	len  int
-}
-
-// draw sets the weights and selection biases of a stage, so large that all of them matter, and
-// zeroes what the last step has left. It is collective.
+// draw sets the weights and selection biases of a stage, so large that all of them matter. It is
+// collective.
 func draw(ex *tensor.Exec, m *moe.Model) error {
 	for _, g := range m.Groups {
 		for _, p := range g.Params {
 			if g.Shared && g.Ranks.Rank() > 0 {
 				continue
 			}
-			drawn := moe.Param{Name: p.Name, Init: moe.Init{Kind: moe.Normal, Std: 0.2}}
-			if len(p.Dims) == 2 && p.Init.Kind != moe.Normal {
-				drawn.Init.Std = 1 / math.Sqrt(float64(p.Dims[1]))
-			}
-			draw := func() tensor.Tensor {
-				values := tensor.New(tensor.FP32, p.Len())
-				drawn.Fill(values.F32(), 0, 7)
+			values, ok := drawnValues.Load(p.Name)
+			if !ok {
+				std := 0.2
+				if len(p.Dims) == 2 && p.Init.Kind != moe.Normal {
+					std = 1 / math.Sqrt(float64(p.Dims[1]))
+				}
+				drawn := tensor.New(tensor.FP32, p.Len())
+				(&moe.Param{Name: p.Name, Init: moe.Init{Kind: moe.Normal, Std: std}}).Fill(drawn.F32(), 0, 7)
 				if len(p.Dims) == 1 {
-					for i := range values.F32() {
-						values.F32()[i]++
+					for i := range drawn.F32() {
+						drawn.F32()[i]++
 					}
 				}
-				return values
-			}
-			values, ok := drawnValues.Load(drawKey{p.Name, p.Len()})
-			if !ok {
-				values, _ = drawnValues.LoadOrStore(drawKey{p.Name, p.Len()}, draw())
+				values, _ = drawnValues.LoadOrStore(p.Name, drawn)
 			}
 			tensor.Convert(nil, p.Work.Reshape(p.Len()).Mat(), values.(tensor.Tensor).Mat())
 		}
@@ -183,8 +176,9 @@ func draw(ex *tensor.Exec, m *moe.Model) error {
 	return nil
 }
 
-// alone returns the step of one rank without a pipeline: a pass for each of the parts of a batch.
-func alone(t *testing.T, cfg moe.Config, precision moe.Precision, all text, parts int) outcome {
+// alone returns the evaluation and the step of one rank without a pipeline: a pass for each part of
+// the batch. dp sequences are evaluated, and each part has as many.
+func alone(t *testing.T, cfg moe.Config, precision moe.Precision, all text, dp int) outcome {
 	t.Helper()
 	o := newOutcome()
 	err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
@@ -196,11 +190,14 @@ func alone(t *testing.T, cfg moe.Config, precision moe.Precision, all text, part
 		if err := draw(ex, m); err != nil {
 			return err
 		}
+		if o.eval, err = m.Eval(ex, all.batch(0, dp)); err != nil {
+			return err
+		}
 		m.ZeroGrad()
-		each := len(all.inputs) / seq / parts
-		for i := range parts {
-			b := all.batch(i*each, (i+1)*each)
-			b.More = i+1 < parts
+		n := len(all.inputs) / seq
+		for i := 0; i < n; i += dp {
+			b := all.batch(i, i+dp)
+			b.More = i+dp < n
 			loss, err := m.Train(ex, b)
 			if err != nil {
 				return err
@@ -222,39 +219,24 @@ type setup struct {
 	precision moe.Precision
 	recompute moe.Recompute
 	schedule  *pipeline.Schedule
+	stages    []moe.Stage
 	dp, ep    int
-	bare      bool        // the first stage has the embedding only, and the last one the head
-	layout    []moe.Stage // nil: layers are spread evenly
-	hosts     []int       // ranks of each host; nil: there is one
+	hosts     []int // ranks of each host; nil: there is one
 	overlap   bool
-	turned    func() // called when the actions of a pair take turns
+	turns     atomic.Int64 // actions that begin before another one of their rank ends
 }
 
-// stages returns the stages of the model.
-func (s setup) stages() []moe.Stage {
-	if s.layout != nil {
-		return s.layout
-	}
-	all := make([]moe.Stage, s.schedule.Stages)
-	for i := range all {
-		n, at := len(all), i
-		if s.bare {
-			n, at = n-2, i-1
-		}
-		cut := func(at int) int { return s.cfg.Layers * min(max(at, 0), n) / n }
-		last := i == len(all)-1
-		all[i] = moe.Stage{First: cut(at), End: cut(at + 1), Embed: i == 0, Predict: last}
-		if last {
-			all[i].End, all[i].Ahead = s.cfg.AllLayers(), s.cfg.MTPLayers
-		}
+// spread returns stages with the layers spread evenly, without an MTP module.
+func spread(cfg moe.Config, stages int) (all []moe.Stage) {
+	for i := range stages {
+		all = append(all, moe.Stage{First: cfg.Layers * i / stages, End: cfg.Layers * (i + 1) / stages, Embed: i == 0, Predict: i == stages-1})
 	}
 	return all
 }
 
 // layout returns the stages that letters describe: E is the embedding, t a layer, m the MTP module,
 // L the head, and | begins the next stage.
-func layout(t *testing.T, cfg moe.Config, text string) (all []moe.Stage) {
-	t.Helper()
+func layout(text string) (all []moe.Stage) {
 	at := 0
 	for part := range strings.SplitSeq(text, "|") {
 		ahead := strings.Count(part, "m")
@@ -265,23 +247,20 @@ func layout(t *testing.T, cfg moe.Config, text string) (all []moe.Stage) {
 		})
 		at += layers
 	}
-	if at != cfg.AllLayers() {
-		t.Fatalf("%q has %d layers, want %d", text, at, cfg.AllLayers())
-	}
 	return all
 }
 
-// run makes a step on all ranks.
-func (s setup) run(t *testing.T, all text) outcome {
+// run makes an evaluation and a step on all ranks.
+func (s *setup) run(t *testing.T, all text) outcome {
 	t.Helper()
-	plan, err := NewPlan(s.schedule, s.stages())
+	plan, err := NewPlan(s.schedule, s.stages)
 	if err != nil {
 		t.Fatal(err)
 	}
 	plan.Overlap = s.overlap
 	ranks := len(s.schedule.Ranks)
 	results := make([][]*moe.Model, ranks*s.dp)
-	losses := make([]moe.Loss, ranks*s.dp)
+	losses, evals := make([]moe.Loss, ranks*s.dp), make([]moe.Loss, ranks*s.dp)
 	hosts := s.hosts
 	if hosts == nil {
 		hosts = []int{ranks * s.dp}
@@ -297,7 +276,13 @@ func (s setup) run(t *testing.T, all text) outcome {
 		}
 		ex := tensor.NewExec()
 		ex.Poison = true
-		r.Turned = s.turned
+		running := 0
+		r.Observe = func(pipeline.Action, bool) func() {
+			if running++; running > 1 {
+				s.turns.Add(1)
+			}
+			return func() { running-- }
+		}
 		for _, m := range r.Models {
 			if err := draw(ex, m); err != nil {
 				return err
@@ -308,20 +293,23 @@ func (s setup) run(t *testing.T, all text) outcome {
 				}
 			}
 			m.Recompute = s.recompute
+		}
+		own := c.Rank() % s.dp
+		if evals[c.Rank()], err = r.Eval(ex, all.batch(own, own+1)); err != nil {
+			return err
+		}
+		for _, m := range r.Models {
 			m.ZeroGrad()
 		}
 		var parts []moe.Batch
 		for i := range s.schedule.Microbatches {
-			at := i*s.dp + c.Rank()%s.dp
+			at := i*s.dp + own
 			parts = append(parts, all.batch(at, at+1))
 		}
 		if losses[c.Rank()], err = r.Run(ex, parts); err != nil {
 			return err
 		}
 		results[c.Rank()] = r.Models
-		if most := plan.InFlight(c.Rank() / s.dp); r.MostInFlight() != most {
-			t.Errorf("rank %d: %d passes in flight, want %d", c.Rank(), r.MostInFlight(), most)
-		}
 		for _, m := range r.Models {
 			if m.InFlight() != 0 {
 				t.Errorf("rank %d, stage %+v: %d passes in flight at the end", c.Rank(), m.Stage(), m.InFlight())
@@ -338,6 +326,7 @@ func (s setup) run(t *testing.T, all text) outcome {
 	o := newOutcome()
 	for r, models := range results {
 		o.loss.Add(losses[r])
+		o.eval.Add(evals[r])
 		for _, m := range models {
 			o.add(m)
 		}
@@ -346,81 +335,78 @@ func (s setup) run(t *testing.T, all text) outcome {
 }
 
 // build returns a rank's stages.
-func (s setup) build(c *collective.Comm, plan *Plan) (*Rank, error) {
+func (s *setup) build(c *collective.Comm, plan *Plan) (*Rank, error) {
 	l := mesh.Layout{World: c.Size(), PP: len(s.schedule.Ranks), DPReplicate: 1, DPShard: s.dp, EP: s.ep}
 	return plan.Build(c, l, seq*s.cfg.Dim*4, func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 		return moe.NewStage(on, s.cfg, s.precision, seq, nil, stage)
 	})
 }
 
-// All schedules, with stages of one and of several ranks. Each setting runs every second pair.
+// Every schedule gives the bits of one rank: with stages of one and of several ranks, in pairs that
+// overlap, on hosts that cut the pipeline between stages and between the ranks of a stage, and with
+// the MTP module in the stage before the head, alone, with layers, or with the embedding.
 func TestBitsOfOneRank(t *testing.T) {
-	cases := 0
-	for setting, c := range []struct {
-		precision             string
-		mtp, microbatches, dp int
-	}{{"bf16", 0, 4, 1}, {"bf16", 1, 8, 2}, {"mxfp8", 1, 4, 2}, {"mxfp8", 1, 8, 1}} {
-		s := setup{cfg: config(c.mtp), dp: c.dp}
+	type key struct {
+		precision string
+		cfg       moe.Config
+		parts, dp int
+	}
+	wants := map[key]outcome{}
+	for i, c := range []struct {
+		schedule                  string
+		pp, perRank, microbatches int
+		precision                 string
+		dp, ep                    int
+		stages                    string // empty: layers are spread evenly, without an MTP module
+		hosts                     []int
+		overlap                   bool
+	}{
+		{schedule: "1F1B", pp: 2, microbatches: 4, precision: "bf16", dp: 1, ep: 1},
+		{schedule: "1F1B", pp: 4, microbatches: 8, precision: "bf16", dp: 1, ep: 1, stages: "E|tt|tt|mL"},
+		{schedule: "1F1B", pp: 4, microbatches: 4, precision: "mxfp8", dp: 2, ep: 1},
+		{schedule: "1F1B", pp: 2, microbatches: 4, precision: "mxfp8", dp: 1, ep: 1, stages: "Ettt|tmL"},
+		{schedule: "1F1B", pp: 2, microbatches: 4, precision: "bf16", dp: 2, ep: 2, stages: "Ettttm|L"},
+		{schedule: "1F1B", pp: 4, microbatches: 4, precision: "mxfp8", dp: 1, ep: 1, stages: "Ett|tt|m|L"},
+		{schedule: "1F1B", pp: 2, microbatches: 4, precision: "bf16", dp: 2, ep: 2, stages: "Ett|ttmL", hosts: []int{2, 2}},
+		{schedule: "1F1B", pp: 2, microbatches: 4, precision: "bf16", dp: 2, ep: 2, stages: "Ett|ttmL", hosts: []int{1, 3}},
+		{schedule: "Interleaved1F1B", pp: 2, microbatches: 4, precision: "bf16", dp: 1, ep: 1},
+		{schedule: "Interleaved1F1B", pp: 2, perRank: 3, microbatches: 8, precision: "mxfp8", dp: 1, ep: 1, stages: "E|t|t|t|t|mL"},
+		{schedule: "Interleaved1F1B", pp: 2, microbatches: 4, precision: "bf16", dp: 2, ep: 1, stages: "E|t|tttm|L"},
+		{schedule: "InterleavedZeroBubble", pp: 2, microbatches: 4, precision: "bf16", dp: 2, ep: 2, stages: "Et|t|t|tmL"},
+		{schedule: "InterleavedZeroBubble", pp: 4, microbatches: 8, precision: "mxfp8", dp: 1, ep: 1, stages: "E|t|t|t|t|t|m|L"},
+		{schedule: "ZBVZeroBubble", pp: 2, microbatches: 4, precision: "bf16", dp: 1, ep: 1},
+		{schedule: "ZBVZeroBubble", pp: 4, microbatches: 8, precision: "bf16", dp: 1, ep: 1, stages: "E|t|t|t|t|t|t|mL"},
+		{schedule: "ZBVZeroBubble", pp: 2, microbatches: 4, precision: "nvfp4", dp: 2, ep: 1, stages: "E|tt|tt|mL"},
+		{schedule: "ZBVZeroBubble", pp: 2, microbatches: 4, precision: "mxfp8", dp: 1, ep: 1, stages: "Ett|tt|m|L"},
+		{schedule: "DualPipeV", pp: 2, microbatches: 8, precision: "mxfp8", dp: 1, ep: 1},
+		{schedule: "DualPipeV", pp: 4, microbatches: 8, precision: "bf16", dp: 1, ep: 1, stages: "E|t|t|t|t|t|t|mL"},
+		{schedule: "DualPipeV", pp: 2, microbatches: 4, precision: "bf16", dp: 1, ep: 1, stages: "E|tt|ttm|L"},
+		{schedule: "DualPipeV", pp: 2, microbatches: 4, precision: "bf16", dp: 2, ep: 2, stages: "Et|t|t|tmL", hosts: []int{1, 1, 1, 1}},
+		{schedule: "DualPipeV", pp: 2, microbatches: 4, precision: "bf16", dp: 2, ep: 2, stages: "Et|t|t|tmL", hosts: []int{1, 3}, overlap: true},
+		{schedule: "DualPipeV", pp: 2, microbatches: 8, precision: "bf16", dp: 2, ep: 2, stages: "Et|t|t|tmL", overlap: true},
+		{schedule: "DualPipeV", pp: 2, microbatches: 8, precision: "mxfp8", dp: 2, ep: 1, stages: "Et|t|t|tmL", overlap: true},
+	} {
+		s := &setup{dp: c.dp, ep: c.ep, hosts: c.hosts, overlap: c.overlap, recompute: moe.Recompute(i % 3)}
+		s.cfg = config(strings.Count(c.stages, "m"))
 		var err error
 		if s.precision, err = moe.PrecisionByName(c.precision); err != nil {
 			t.Fatal(err)
 		}
-		all := newText(c.microbatches*c.dp, s.cfg.Vocab)
-		want := alone(t, s.cfg, s.precision, all, c.microbatches)
-		for i, name := range pipeline.Names() {
-			for j, size := range [][2]int{{2, 0}, {4, 0}, {2, 3}} {
-				if (setting+i+j)%2 > 0 {
-					continue
-				}
-				if s.schedule, err = pipeline.New(name, size[0], size[1], c.microbatches); err != nil {
-					continue // such as DualPipeV of 4 ranks, which needs 8 micro-batches
-				}
-				for s.ep = c.dp; s.ep > 0; s.ep /= 2 {
-					s.recompute, s.bare = moe.Recompute(cases%3), s.schedule.Stages > 2 && cases%4 == 0
-					what := fmt.Sprintf("%s, %s, dp %d, ep %d, recompute %v, bare %v", c.precision, s.schedule.Title(), c.dp, s.ep, s.recompute, s.bare)
-					s.run(t, all).equals(t, what, want)
-					cases++
-				}
-			}
-		}
-	}
-	if cases < 30 {
-		t.Errorf("%d cases", cases)
-	}
-}
-
-// The MTP module may be in the stage before the head, with layers, alone, or with the embedding.
-func TestMTPBeforeTheHead(t *testing.T) {
-	for _, precision := range []string{"bf16", "mxfp8"} {
-		s := setup{cfg: config(1)}
-		s.cfg.Layers = 2
-		var err error
-		if s.precision, err = moe.PrecisionByName(precision); err != nil {
+		if s.schedule, err = pipeline.New(c.schedule, c.pp, c.perRank, c.microbatches); err != nil {
 			t.Fatal(err)
 		}
-		const microbatches = 4
-		for dp := 1; dp <= 2; dp++ {
-			s.dp, s.ep = dp, dp
-			all := newText(microbatches*dp, s.cfg.Vocab)
-			want := alone(t, s.cfg, s.precision, all, microbatches)
-			for i, c := range []struct {
-				name   string
-				pp     int
-				layout string
-			}{
-				{"1F1B", 2, "Ettm|L"}, {"1F1B", 4, "Et|t|m|L"}, {"DualPipeV", 2, "E|t|tm|L"},
-				{"DualPipeV", 2, "Et|t|m|L"}, {"ZBVZeroBubble", 2, "Et|t|m|L"}, {"Interleaved1F1B", 2, "E|t|tm|L"},
-			} {
-				if s.schedule, err = pipeline.New(c.name, c.pp, 0, microbatches); err != nil {
-					t.Fatal(err)
-				}
-				s.layout = layout(t, s.cfg, c.layout)
-				s.recompute = moe.Recompute(i % 3)
-				s.run(t, all).equals(t, fmt.Sprintf("%s, %s, %s, dp %d", precision, s.schedule.Title(), c.layout, dp), want)
-			}
+		if s.stages = spread(s.cfg, s.schedule.Stages); c.stages != "" {
+			s.cfg.Layers = strings.Count(c.stages, "t")
+			s.stages = layout(c.stages)
+		}
+		all := newText(c.microbatches*c.dp, s.cfg.Vocab)
+		k := key{c.precision, s.cfg, c.microbatches, c.dp}
+		if _, ok := wants[k]; !ok {
+			wants[k] = alone(t, s.cfg, s.precision, all, c.dp)
+		}
+		s.run(t, all).equals(t, fmt.Sprintf("%s, %s, %s, dp %d, ep %d, hosts %v, overlap %v", s.schedule.Title(), c.stages, c.precision, c.dp, c.ep, c.hosts, c.overlap), wants[k])
+		if turns := s.turns.Load() > 0; turns != c.overlap {
+			t.Errorf("%s: actions overlap: %v", s.schedule.Title(), turns)
 		}
 	}
 }
-
-// lists is the number of random lists.
-const lists = 20

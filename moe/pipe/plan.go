@@ -2,7 +2,7 @@
 // has. See package pipeline for the schedules, and [moe.NewStage] for the stages.
 //
 // Gradients, losses and loads have the bits of a single rank that runs the micro-batches one after
-// the other, in every schedule: see [Plan.Part].
+// the other, in every schedule: each stage takes the micro-batches in their order.
 package pipe
 
 import (
@@ -25,7 +25,6 @@ type Plan struct {
 	stages  []moe.Stage
 	ahead   int             // the stage with layers that predict further ahead; negative: none
 	holders []int           // the rank of each stage
-	parts   []int           // of the batch: the one that each micro-batch is
 	boxes   map[message]int // where its receiver finds it
 	most    int             // boxes of a rank
 }
@@ -92,35 +91,15 @@ func NewPlan(s *pipeline.Schedule, stages []moe.Stage) (*Plan, error) {
 			return nil, fmt.Errorf("stage %d of %d is %+v: the first stage has the embedding, the last one the head, and layers are in order", i, len(stages), stage)
 		}
 	}
-	times, err := s.Simulate(pipeline.Costs{F: 1, I: 1, W: 1})
+	times, err := s.Simulate()
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Schedule: s, stages: stages, holders: s.Holders(), parts: make([]int, s.Microbatches), boxes: map[message]int{}}
+	p := &Plan{Schedule: s, stages: stages, holders: s.Holders(), boxes: map[message]int{}}
 	p.ahead = slices.IndexFunc(stages, func(s moe.Stage) bool { return s.Ahead > 0 })
-	p.numberParts()
 	p.planBoxes(times)
 	return p, nil
 }
-
-// numberParts numbers the parts of the batch: see Part.
-func (p *Plan) numberParts() {
-	last, next := p.Schedule.Stages-1, 0
-	for _, slot := range p.Schedule.Ranks[p.holders[last]] {
-		for _, a := range slot {
-			if a.Stage == last && a.Kind == pipeline.Forward {
-				p.parts[a.Microbatch] = next
-				next++
-			}
-		}
-	}
-}
-
-// Part maps a micro-batch of the schedule to its part of the batch. Parts are numbered in the
-// order of the last stage's forward passes, which add to the gradient of the head. In the schedules
-// that pipeline.New makes, micro-batch i is part i. The gradient of every weight is the sum over
-// the parts in their order.
-func (p *Plan) Part(microbatch int) int { return p.parts[microbatch] }
 
 // LastInFlight returns the most passes of the last stage that are in flight at once.
 func (p *Plan) LastInFlight() (most int) {

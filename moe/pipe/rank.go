@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"fmt"
-	"slices"
 
 	"spmoe/collective"
 	"spmoe/collective/mesh"
@@ -59,10 +58,11 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, bytes int, build func(mo
 	if err != nil {
 		return nil, err
 	}
-	if r.Executor, err = p.New(place, stages, boxes); err == nil {
-		r.turns = turns
+	r.Executor = &Executor{
+		plan: p, rank: place, stages: stages, boxes: boxes, turns: turns,
+		passes: map[pass]*moe.Pass{}, outputs: map[pass]moe.Boundary{},
 	}
-	return r, err
+	return r, nil
 }
 
 // meshes returns the mesh of this rank's stages or, if they take turns, a mesh for each. It is
@@ -70,7 +70,7 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, bytes int, build func(mo
 func (p *Plan) meshes(c *collective.Comm, l mesh.Layout, turns *collective.Turns) (all []moe.Mesh, err error) {
 	n := 1
 	if turns != nil {
-		n = p.mostStages()
+		n = p.Schedule.Stages / len(p.Schedule.Ranks)
 	}
 	for range n {
 		peers, err := c.Split(l.Coordinate(c.Rank(), mesh.PP), c.Rank())
@@ -87,15 +87,6 @@ func (p *Plan) meshes(c *collective.Comm, l mesh.Layout, turns *collective.Turns
 		all = append(all, m)
 	}
 	return all, nil
-}
-
-// mostStages returns the most stages of a rank.
-func (p *Plan) mostStages() int {
-	count := make([]int, len(p.Schedule.Ranks))
-	for _, rank := range p.holders {
-		count[rank]++
-	}
-	return slices.Max(count)
 }
 
 // Groups returns the parameters of all stages of the rank. An optimizer takes them with the

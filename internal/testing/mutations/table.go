@@ -143,14 +143,14 @@ var Table = []Mutation{
 	},
 	{
 		Name: "norm-one-replica", Text: "the gradient norm has the slices of the first replica of an expert only",
-		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`,
-		New:  `if !s.group.Experts || s.group.Ranks == nil || s.group.Ranks.Rank() == 0 { sum.Add(x) }`,
+		File: "moe/optim/optimizer.go", Old: `squares.Add(x)`,
+		New:  `if !s.group.Experts || s.group.Ranks == nil || s.group.Ranks.Rank() == 0 { squares.Add(x) }`,
 		Args: "--set optimizer.clip_norm=0.01", Axis: replicas, Tensor: allGradients,
 	},
 	{
 		Name: "norm-twice", Text: "the gradient norm counts an expert once per replica",
-		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`,
-		New:  `n := 1; if s.group.Experts && s.group.Ranks != nil { n = s.group.Ranks.Size() }; for range n { sum.Add(x) }`,
+		File: "moe/optim/optimizer.go", Old: `squares.Add(x)`,
+		New:  `n := 1; if s.group.Experts && s.group.Ranks != nil { n = s.group.Ranks.Size() }; for range n { squares.Add(x) }`,
 		Args: "--set optimizer.clip_norm=0.01", Axis: replicas, Tensor: allGradients,
 	},
 	{
@@ -207,7 +207,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "seed-by-rank", Text: "ranks draw first weights with seeds of their own",
-		File: "moe/optim/optimizer.go", Old: `filling{p, seed}`, New: `filling{p, seed + uint64(o.comm.Rank())}`,
+		File: "moe/optim/optimizer.go", Old: `p.Offset+first, seed)`, New: `p.Offset+first, seed+uint64(o.comm.Rank()))`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
@@ -310,7 +310,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "tensor-norm", Text: "the gradient norm lacks the experts of every second rank that divides products",
-		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`, New: `if !s.group.Experts || o.comm.Rank()%2 == 0 { sum.Add(x) }`,
+		File: "moe/optim/optimizer.go", Old: `squares.Add(x)`, New: `if !s.group.Experts || o.comm.Rank()%2 == 0 { squares.Add(x) }`,
 		Args: "--tp 2 --seq 128 --set optimizer.clip_norm=0.01", Axis: divides, Tensor: allGradients,
 	},
 	{

@@ -153,7 +153,7 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 	if d.allHosts > 1 && d.whole.PP > 1 {
 		all = moe.DryWorld(d.whole.World, d.allHosts, d.place*d.layout.World+d.rank)
 	}
-	opt := optim.NewDry(ex, groups, all, d.rule)
+	opt := optim.New(ex, groups, all, d.rule, tensor.NewDry(tensor.UINT8, optim.StateBytes(d.rule, groups)).Bytes())
 	for _, run := range runs {
 		if err := run.SumPasses(d.Config.Passes(d.layout.World)); err != nil {
 			return n, err
