@@ -50,7 +50,7 @@ func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) Display {
 	case f.Plain || ranks.Tag || env.Member != nil || !isScreen(env.Out):
 		d.Reporter = report.Console{W: out, Width: max(f.Columns, system.TerminalWidth(env.Out)), Style: style}
 	default:
-		view := report.NewView(out, func() (int, int) { return system.TerminalSize(env.Out) }, style)
+		view := report.NewView(out, func() int { return system.TerminalWidth(env.Out) }, style)
 		columns := system.TerminalWidth(env.Out)
 		d.Reporter, d.Env.Out = report.Console{W: view, Width: columns, Style: style}, view
 		d.Follow, d.Close = view.Follow, func() { view.Close() }

@@ -2,14 +2,8 @@
 
 package system
 
-import (
-	"io"
-	"os"
-)
+import "io"
 
-// TerminalSize returns the columns and rows of the terminal that w writes to. On this system it
-// always returns 0: unknown.
-func TerminalSize(w io.Writer) (columns, rows int) { return 0, 0 }
-
-// Continued returns a channel that never receives: processes are not stopped on this system.
-func Continued() (c chan os.Signal, stop func()) { return nil, func() {} }
+// TerminalWidth returns the columns of the terminal that w writes to. On this system it always
+// returns 0: unknown.
+func TerminalWidth(w io.Writer) int { return 0 }
