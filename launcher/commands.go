@@ -36,9 +36,9 @@ func commands() []cli.Command {
 			"inspect runs/debug-1 --verify",
 			"inspect runs/* --html",
 		}},
-		{Name: "convert", Group: cli.GroupTrain, About: "convert a run, checkpoint or model to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
+		{Name: "convert", Group: cli.GroupTrain, About: "convert a run or a checkpoint to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
 			"convert --from runs/debug-1 --to exported",
-			"convert --from deepseek-fp8 --to deepseek-bf16 --dtype bf16",
+			"convert --from runs/debug-1/step-00000360 --to exported --dtype fp32",
 		}},
 		{Name: "data", Group: cli.GroupTrain, About: "inspect or tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
 			"data inspect corpus/",

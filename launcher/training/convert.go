@@ -24,9 +24,9 @@ type convertFlags struct {
 // DefineConvert defines the flags of convert.
 func DefineConvert(fs *flag.FlagSet) cli.Action {
 	f := &convertFlags{}
-	fs.StringVar(&f.from, "from", "", "`FOLDER` run, checkpoint or Hugging Face model to read; FP8 weights are supported")
+	fs.StringVar(&f.from, "from", "", "`FOLDER` run or checkpoint to read")
 	fs.StringVar(&f.to, "to", "", "`FOLDER` new folder to write the Hugging Face model to; it must not exist")
-	fs.StringVar(&f.dtype, "dtype", "", "`TYPE` type of the weights: bf16 or fp32; empty: unchanged, but bf16 for a run and for FP8")
+	fs.StringVar(&f.dtype, "dtype", "bf16", "`TYPE` type of the weights: bf16 or fp32")
 	fs.StringVar(&f.shard, "shard-size", "5GB", "`SIZE` maximum size of one file, such as 500MB or 2GiB; 0: no limit")
 	return f.run
 }
@@ -50,11 +50,10 @@ func (f *convertFlags) run(ctx context.Context, env cli.Env) error {
 		return err
 	}
 	defer source.Close()
-	running.PrintNotes(env.ErrOut, source)
 	for _, warning := range source.Foreign() {
 		fmt.Fprintf(env.ErrOut, "launcher: warning: %s\n", warning)
 	}
-	r, err := source.Convert(ctx, f.to, weights.Options{DType: f.dtype, Shard: shard, Progress: func(written, total int64) {
+	r, err := source.Convert(ctx, f.to, weights.Options{FP32: f.dtype == "fp32", Shard: shard, Progress: func(written, total int64) {
 		if written < total {
 			fmt.Fprintf(env.ErrOut, "launcher: %s of %s written\n", system.Bytes(written), system.Bytes(total))
 		}

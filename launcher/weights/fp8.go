@@ -54,7 +54,7 @@ func (s *Source) addStored(stored map[string]plain, q *quantization) error {
 			if err != nil {
 				return err
 			}
-			s.entries[name], s.fp8 = entry{t, scaled}, true
+			s.entries[name] = entry{t, scaled}
 			continue
 		}
 		if of, ok := strings.CutSuffix(name, scaleSuffix); ok && stored[of].info.DType == safetensors.F8E4M3 {
@@ -106,13 +106,7 @@ func newBlockScaled(name string, codes plain, stored map[string]plain, q *quanti
 }
 
 // blocks returns the number of blocks of a size in n elements.
-func blocks(n, size int) int {
-	count := n / size
-	if n%size != 0 {
-		count++
-	}
-	return count
-}
+func blocks(n, size int) int { return (n + size - 1) / size }
 
 func (b *blockScaled) floats(dst []float32, offset int64) error {
 	codes := make([]byte, min(len(dst), chunk))

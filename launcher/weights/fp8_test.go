@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
@@ -141,84 +140,6 @@ func TestBlockScaledRefuses(t *testing.T) {
 		refused(t, err, append(c.words, dir)...)
 		if t.Failed() {
 			t.Fatalf("%s", name)
-		}
-	}
-}
-
-// quantized returns the reference's model with its projections in FP8, in blocks of 24 by 40 so
-// that all kinds of blocks are cut off, and the values that they stand for.
-func quantized(t *testing.T) (dir string, want map[string][]float32) {
-	t.Helper()
-	const blockRows, blockCols = 24, 40
-	from := opened(t, reference)
-	want = map[string][]float32{}
-	var tensors []safetensors.Tensor
-	for _, x := range from.Tensors() {
-		values := all(t, from, x.Name)
-		want[x.Name] = values
-		if !strings.HasSuffix(x.Name, "_proj.weight") {
-			tensors = append(tensors, safetensors.Tensor{Name: x.Name, DType: safetensors.F32, Shape: x.Shape, Data: f32(values...)})
-			continue
-		}
-		rows, cols := x.Shape[0], x.Shape[1]
-		across := blocks(cols, blockCols)
-		block := func(i int) int { return i/cols/blockRows*across + i%cols/blockCols }
-		scales := make([]float32, blocks(rows, blockRows)*across)
-		for i, v := range values {
-			scales[block(i)] = max(scales[block(i)], float32(math.Abs(float64(v)))/448)
-		}
-		codes := make([]byte, len(values))
-		for i, v := range values {
-			codes[i] = mx.E4M3.Encode(v / scales[block(i)])
-			values[i] = mx.E4M3.Decode(codes[i]) * scales[block(i)]
-		}
-		tensors = append(tensors,
-			safetensors.Tensor{Name: x.Name, DType: safetensors.F8E4M3, Shape: x.Shape, Data: codes},
-			safetensors.Tensor{Name: x.Name + scaleSuffix, DType: safetensors.F32, Shape: []int{blocks(rows, blockRows), across}, Data: f32(scales...)})
-	}
-	return folder(t, fp8Config(blockRows, blockCols), tensors...), want
-}
-
-// A model in FP8 becomes one in BF16 or FP32, of the values that its codes and scales stand for,
-// and says so.
-func TestConvertFP8(t *testing.T) {
-	dir, want := quantized(t)
-	s := opened(t, dir)
-	for _, c := range []struct {
-		asked, dtype string // of weights
-		other        string // of what was FP32
-		config       string
-	}{{"", safetensors.BF16, safetensors.F32, "bfloat16"}, {"bf16", safetensors.BF16, safetensors.BF16, "bfloat16"}, {"fp32", safetensors.F32, safetensors.F32, "float32"}} {
-		to := filepath.Join(t.TempDir(), "to")
-		r, err := s.Convert(t.Context(), to, Options{DType: c.asked})
-		if err != nil || r.Tensors != 139 || r.Files != 1 {
-			t.Fatalf("%+v, %v", r, err)
-		}
-		got := opened(t, to)
-		for name, values := range want {
-			x, _ := got.Tensor(name)
-			dtype := c.other
-			if strings.HasSuffix(name, "_proj.weight") {
-				dtype = c.dtype
-			} else if isBias(name) {
-				dtype = safetensors.F32
-			}
-			if x.DType != dtype {
-				t.Errorf("as %q %s is %s, want %s", c.asked, name, x.DType, dtype)
-			}
-			for i, v := range all(t, got, name) {
-				w := values[i]
-				if dtype == safetensors.BF16 {
-					w = tensor.ToBFloat16(w).Float32()
-				}
-				if math.Float32bits(v) != math.Float32bits(w) {
-					t.Fatalf("as %q %s[%d] is %v, want %v", c.asked, name, i, v, w)
-				}
-			}
-		}
-		text := string(readFile(t, filepath.Join(to, configName)))
-		if strings.Contains(text, "quantization") || !strings.Contains(text, fmt.Sprintf("\"dtype\": %q", c.config)) || strings.Contains(text, "torch_dtype") {
-			t.Errorf("as %q the configuration is\n%s", c.asked, text)
 		}
 	}
 }

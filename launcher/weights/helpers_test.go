@@ -121,8 +121,9 @@ func f32(values ...float32) (data []byte) {
 // sharded returns the reference's model in several files.
 func sharded(t testing.TB) string {
 	t.Helper()
+	run, _ := runOf(t, reference, 0, 1)
 	dir := filepath.Join(t.TempDir(), "sharded")
-	if _, err := opened(t, reference).Convert(t.Context(), dir, Options{Shard: 400_000}); err != nil {
+	if _, err := opened(t, run).Convert(t.Context(), dir, Options{FP32: true, Shard: 400_000}); err != nil {
 		t.Fatal(err)
 	}
 	return dir

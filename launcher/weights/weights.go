@@ -56,7 +56,6 @@ type Source struct {
 	config moe.Config
 	json   []byte   // config.json unchanged; nil for a checkpoint
 	family string   // its model_type
-	fp8    bool     // some weights are block-scaled FP8
 	notes  []string // see Notes
 
 	tokenizer string // from a checkpoint's configuration, as the next one
@@ -78,17 +77,10 @@ func Open(path string) (*Source, error) {
 		return nil, err
 	}
 	if hf {
-		return OpenHuggingFace(path)
+		return open(path, (*Source).openHuggingFace)
 	}
-	return OpenCheckpoint(path)
+	return open(path, (*Source).openCheckpoint)
 }
-
-// OpenCheckpoint is Open for the folder of a run or of a checkpoint only.
-func OpenCheckpoint(path string) (*Source, error) { return open(path, (*Source).openCheckpoint) }
-
-// OpenHuggingFace is Open for the folder of a Hugging Face model only. If a file is missing, the
-// error is an [fs.ErrNotExist].
-func OpenHuggingFace(path string) (*Source, error) { return open(path, (*Source).openHuggingFace) }
 
 func open(path string, kind func(*Source) error) (*Source, error) {
 	s := &Source{path: path, entries: map[string]entry{}}
@@ -115,7 +107,7 @@ func ReadConfig(path string) (moe.Config, error) {
 		c, _, err := readCheckpoint(path)
 		return c.Model, err
 	}
-	s, err := OpenHuggingFace(path)
+	s, err := Open(path)
 	if err != nil {
 		return moe.Config{}, err
 	}
@@ -171,14 +163,13 @@ func (s *Source) Notes() []string { return s.notes }
 // Path returns the folder of the weights. For a run it is that of the checkpoint.
 func (s *Source) Path() string { return s.path }
 
-// Tensors lists all tensors by name, with numbers in names by value. Scales of FP8 blocks are part
-// of the tensor that they scale.
+// Tensors lists all tensors by name. Scales of FP8 blocks are part of the tensor that they scale.
 func (s *Source) Tensors() []Tensor {
 	all := make([]Tensor, 0, len(s.entries))
 	for _, e := range s.entries {
 		all = append(all, e.Tensor)
 	}
-	slices.SortFunc(all, func(a, b Tensor) int { return compareNames(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
