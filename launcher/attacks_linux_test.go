@@ -16,6 +16,9 @@ import (
 	"spmoe/launcher/cli"
 )
 
+// makePipe makes a pipe that nobody writes to.
+func makePipe(path string) error { return syscall.Mkfifo(path, 0o666) }
+
 // soon is launch for a command that must not hang.
 func soon(t *testing.T, args ...string) outcome {
 	t.Helper()

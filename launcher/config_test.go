@@ -9,6 +9,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"spmoe/launcher/cli"
+	"spmoe/launcher/running"
 	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 )
@@ -152,4 +153,23 @@ func TestDryRun(t *testing.T) {
 	}
 	refuse(t, cli.ExitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "use -np 1, 2, 4, 8 or 16 and a --batch")
 	same(t, files(t, "."), nil)
+}
+
+// A slice of a flavor trains at the flavor's rate, and a model from elsewhere with the settings of
+// the flavor of its size.
+func TestDefaultsOfModels(t *testing.T) {
+	t.Chdir(t.TempDir())
+	cfg := resolved(t, strings.Fields("-np 2 --flavor 16B --set model.layers=3 --seq 128 --batch 16 --steps 4")...)
+	if s := cfg.Optimizer.Schedule; s.LR != 4.2e-4 || s.Warmup != 20 || cfg.Model.Layers != 3 || cfg.MicroBatch != 1 {
+		t.Errorf("%+v", cfg)
+	}
+	model, err := moe.FlavorByName("16B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model.Layers = 24
+	cfg, err = cli.Resolve(running.DefaultsOf(model, cli.TrainDefaults), "", nil, nil) // as train --init-from does
+	if err != nil || cfg.Optimizer.LR != 4.2e-4 || cfg.Model != model || cfg.Seq != 4096 {
+		t.Errorf("%+v, %v", cfg, err)
+	}
 }

@@ -210,14 +210,6 @@ func TestGenerateFromBrokenModel(t *testing.T) {
 	}
 }
 
-func TestFourDigits(t *testing.T) {
-	for x, want := range map[float64]string{1.23456: "1.235", 130253.1448: "130,253", 9.5: "9.5", 8123.4: "8123"} {
-		if got := cli.FourDigits(x); got != want {
-			t.Errorf("%v is %q, want %q", x, got, want)
-		}
-	}
-}
-
 // evaluated returns what eval measures.
 func evaluated(t *testing.T, args ...string) (r map[string]any) {
 	t.Helper()

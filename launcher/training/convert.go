@@ -26,7 +26,7 @@ func DefineConvert(fs *flag.FlagSet) cli.Action {
 	f := &convertFlags{}
 	fs.StringVar(&f.from, "from", "", "`FOLDER` run or checkpoint to read")
 	fs.StringVar(&f.to, "to", "", "`FOLDER` new folder to write the Hugging Face model to; it must not exist")
-	fs.StringVar(&f.dtype, "dtype", "bf16", "`TYPE` type of the weights: bf16 or fp32")
+	cli.Choice(fs, &f.dtype, "dtype", "`TYPE` type of the weights", "bf16", "fp32")
 	fs.StringVar(&f.shard, "shard-size", "5GB", "`SIZE` maximum size of one file, such as 500MB or 2GiB; 0: no limit")
 	return f.run
 }
