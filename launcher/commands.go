@@ -34,7 +34,7 @@ func commands() []cli.Command {
 			"inspect 16B -np 64 --layouts --hosts 2",
 			"inspect small -np 4 --pp 4 --set pp_schedule=DualPipeV --batch 8",
 			"inspect runs/debug-1 --verify",
-			"inspect runs/* --html",
+			"inspect runs/debug-1 --html",
 		}},
 		{Name: "convert", Group: cli.GroupTrain, About: "convert a run or a checkpoint to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
 			"convert --from runs/debug-1 --to exported",

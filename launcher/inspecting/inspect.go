@@ -46,7 +46,7 @@ func DefineInspect(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.layouts, "layouts", false, "list the layouts of -np ranks, with the memory and the traffic of each; --pp, --cp, --tp and --ep choose some")
 	fs.IntVar(&f.hosts, "hosts", 1, "`N` hosts of --layouts, with equal numbers of ranks")
 	fs.BoolVar(&f.schedule, "schedule", false, "with --pp, list what each rank of the pipeline does")
-	fs.BoolVar(&f.html, "html", false, "write report.html of each run again, and one page of several runs")
+	fs.BoolVar(&f.html, "html", false, "write report.html of a run again")
 	fs.BoolVar(&f.verify, "verify", false, "read every byte of a checkpoint, or of all checkpoints of a run")
 	fs.StringVar(&f.recipe, "recipe", "", "`NAME` print a built-in recipe as a file, a start for --set recipe=FILE")
 	fs.BoolVar(&f.json, "json", false, "print JSON; one layout per line")

@@ -18,8 +18,8 @@
 //	}}
 //	err := page.Page{Title: "two arms", Sections: []page.Section{losses}}.Write("report.html")
 //
-// A curve of a run has at most 2,000 points. [WriteRuns] writes the page of runs, whose sections
-// the script makes from their data.
+// A curve of a run has at most 2,000 points. [WriteRun] writes the page of a run, whose sections the
+// script makes from its data.
 //
 // Smoothing, axis, zoom and hidden curves are controls of the reader. The URL's hash keeps them, so
 // that they survive a reload and can be sent with a link.
@@ -53,7 +53,7 @@ type Page struct {
 	Sections []Section `json:"sections,omitempty"`
 	Reload   float64   `json:"reload,omitempty"` // seconds after which there is a newer page; 0: never
 
-	Runs    []Run             `json:"runs,omitempty"` // the script makes the rest of their page
+	Run     *Run              `json:"run,omitempty"` // the script makes the rest of its page
 	Figures []record.Quantity `json:"figures,omitempty"`
 }
 
@@ -110,16 +110,9 @@ type Table struct {
 type Cell struct {
 	Text  string `json:"text,omitempty"`
 	Small string `json:"small,omitempty"` // below the text, lines separated by "\n"
-	Link  string `json:"link,omitempty"`
-	Class string `json:"class,omitempty"` // Good, Bad or Warn: a badge; Words: broken into lines; Mono: code
+	Class string `json:"class,omitempty"` // Good, Bad or Warn: a badge
 	Color *int   `json:"color,omitempty"` // of the curves that it is about
 }
-
-// Words is the class of a cell of running text. Mono is that of code.
-const (
-	Words = "words"
-	Mono  = "mono"
-)
 
 // Cells returns a row of plain cells.
 func Cells(texts ...string) (row []Cell) {
@@ -129,11 +122,8 @@ func Cells(texts ...string) (row []Cell) {
 	return row
 }
 
-// Kinds of charts. The zero value draws curves.
-const (
-	Rows = "rows" // marks in named rows over a common axis
-	Heat = "heat" // a map: colors by row and step
-)
+// Rows is the kind of a chart of marks in named rows over a common axis. The zero value draws curves.
+const Rows = "rows"
 
 // Chart is a diagram.
 type Chart struct {
@@ -187,7 +177,6 @@ type Row struct {
 
 // Kinds of marks.
 const (
-	Bar      = "bar"
 	Interval = "interval"
 	Dot      = "dot"
 	Ring     = "ring"

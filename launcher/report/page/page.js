@@ -294,7 +294,7 @@ function restore() {
   }
 }
 
-// The pages of runs: what they show follows from the data of the runs.
+// The page of a run: what it shows follows from the data of the run.
 
 const missing = "–";
 const fixed = (v, places) => there(v) ? v.toFixed(places).replace("-", "−") : missing;
@@ -312,7 +312,6 @@ const started = r => r.starts?.at(-1) ?? {};
 const tokensPerStep = r => r.starts?.[0]?.tokens ?? 0;
 const machine = s => `${s.cpu}, ${plural(s.cores, "core")}, ${s.tier}`;
 const last = list => list?.findLast(there);
-const least = list => extent(list ?? [])[0];
 
 function state(r) {
   const steps = Number(r.settings.steps);
@@ -347,45 +346,30 @@ function badges(r) {
   if (count("alarm")) list.push({text: `alarms: ${count("alarm")}`, class: "warn"});
   return list;
 }
-// curveSections returns the charts of some runs over each other, with losses in bits per byte if
-// the tokenizers differ.
-function curveSections(runs, figures, bits) {
-  const sections = [], mixed = runs.some(r => tokensPerStep(r) !== tokensPerStep(runs[0])), one = runs.length === 1;
-  const x = {name: mixed ? "tokens (millions)" : "step"}, per = r => mixed ? tokensPerStep(r) / 1e6 : 1;
-  const curves = (id, scale = () => 1) => runs.flatMap((r, i) => {
-    const c = r.curves[id], by = scale(r);
-    if (!c || !by) return [];
-    const times = list => list?.map(v => v === null ? null : v * by);
-    return [{...c, name: r.name, color: i + 1, dash: Math.floor((i + 1) / 7), x: c.x.map(v => v * per(r)), y: times(c.y), low: times(c.low), high: times(c.high)}];
-  });
+// curveSections returns the charts of a run.
+function curveSections(r, figures) {
+  const sections = [], x = {name: "step"};
+  const curve = (id, name = r.name, more = {}) => r.curves[id] ? [{...r.curves[id], name, color: 1, ...more}] : [];
   const add = (section, chart) => {
     if (!chart.curves?.length && !chart.cells) return;
     if (sections.at(-1)?.title !== section) sections.push({title: section, blocks: [{charts: []}]});
     sections.at(-1).blocks[0].charts.push({x, smooth: true, ...chart});
   };
-  const train = curves("loss", r => bits ? r.bits[0] : 1), validation = curves("validation", r => bits ? r.bits[1] : 1).map(c => ({...c, dots: true}));
-  const loss = {id: "loss", title: "Loss", wide: true, y: {name: bits ? "bits/byte" : "nats/token"}};
-  if (one) {
-    train.forEach(c => { c.name = "training text"; });
-    validation.forEach(c => Object.assign(c, {name: "validation text", color: 2}));
-    const changed = (runs[0].starts ?? []).filter(s => s.new_data).map(s => ` This run has ${s.new_data}.`).join("");
-    add("Loss", {...loss, curves: train.concat(validation), caption: "Thick lines are smoothed. A growing gap between training and " +
-      `validation loss means that the run memorizes its text.${changed}`});
-  } else {
-    add("Loss", {...loss, title: "Training loss", curves: train});
-    add("Loss", {...loss, id: "validation", title: "Validation loss", curves: validation});
-  }
+  const changed = (r.starts ?? []).filter(s => s.new_data).map(s => ` This run has ${s.new_data}.`).join("");
+  add("Loss", {id: "loss", title: "Loss", wide: true, y: {name: "nats/token"},
+    curves: [...curve("loss", "training text"), ...curve("validation", "validation text", {color: 2, dots: true})],
+    caption: `Thick lines are smoothed. A growing gap between training and validation loss means that the run memorizes its text.${changed}`});
   for (const section of new Set(figures.map(f => f.section))) {
-    for (const f of figures.filter(f => f.section === section)) add(section, {...f, y: {name: f.unit, log: f.log, min: f.log ? undefined : f.floor}, curves: curves(f.id)});
-    if (section === "Experts" && one) {
-      add(section, {id: "loads", title: "Tokens of each expert", kind: "heat", x: {name: "step"}, cells: runs[0].loads,
+    for (const f of figures.filter(f => f.section === section)) add(section, {...f, y: {name: f.unit, log: f.log, min: f.log ? undefined : f.floor}, curves: curve(f.id)});
+    if (section === "Experts") {
+      add(section, {id: "loads", title: "Tokens of each expert", kind: "heat", x: {name: "step"}, cells: r.loads,
         caption: "One row per expert, one column per recorded step; white is the mean of the layer, blue a quarter of it or less, orange four " +
           "times the mean or more. Rows that stay orange are overloaded experts; rows that stay blue are experts that hardly learn. Of many layers and experts, some are left out."});
     }
   }
   return sections;
 }
-// details returns the sections that only the page of a single run has.
+// details returns the sections without charts.
 function details(r) {
   const sections = [], add = (title, ...blocks) => blocks.length && sections.push({title, blocks}), utc = t => t.slice(0, 19).replace("T", " ");
   if (r.times?.seconds > 0) {
@@ -411,42 +395,16 @@ function details(r) {
   }
   return sections;
 }
-// results returns the table of some runs.
-function results(runs, bits) {
-  const head = cells("run", "validation loss", "best", "training loss", "steps", "tokens", "tokens/s", "MFU");
-  for (const [i, small] of [[1, `${bits ? "bits/byte" : "nats/token"}, last`], [3, "last 10 steps"], [6, "median"]]) head[i].small = small;
-  const rows = runs.map((r, i) => {
-    const s = started(r), train = bits ? r.bits[0] || NaN : 1, validation = bits ? r.bits[1] || NaN : 1, y = r.curves.validation?.y;
-    const small = state(r) + (s.ranks ? `\n${plural(s.ranks, "rank")} on ${machine(s)}` : "");
-    return [{text: r.name, small, link: r.link, color: i + 1}, ...cells(fixed(last(y) * validation, 4), fixed(least(y) * validation, 4),
-      there(r.tail) ? fixed(r.tail * train, 4) : missing, whole(r.made), whole(r.made * tokensPerStep(r)), whole(r.speed), percent(r.mfu))];
-  });
-  return {title: "Results", blocks: [{table: {head, rows}}]};
-}
-// differences returns the settings whose values differ between runs. The folder of a run is not a
-// setting.
-function differences(runs) {
-  const keys = [...new Set(runs.flatMap(r => Object.keys(r.settings)))].filter(k => k !== "out").sort();
-  const rows = keys.map(k => [k, ...runs.map(r => r.settings[k] ?? missing)]).filter(row => new Set(row.slice(1)).size > 1);
-  return {title: "Settings that differ", blocks: [rows.length
-    ? {table: {head: cells("setting", ...runs.map(r => r.name)), rows: rows.map(row => cells(...row))}}
-    : {text: "The runs have the same settings, except their folders."}]};
-}
-function compose({runs, figures, reload}) {
-  if (!reload) runs.forEach(r => { r.left = 0; }); // it may have stopped
-  const tokens = r => `${r.settings.tokenizer} ${r.settings["model.vocab"]}`, bits = runs.some(r => tokens(r) !== tokens(runs[0]));
-  const curves = curveSections(runs, figures, bits);
-  if (runs.length === 1) return {badges: badges(runs[0]), facts: facts(runs[0]), sections: [...curves, ...details(runs[0])]};
-  return {lead: bits ? ["The tokenizers differ, so losses are in bits per byte. These are comparable for the same text."] : [],
-    sections: [results(runs, bits), differences(runs), ...curves]};
+function compose({run, figures, reload}) {
+  if (!reload) run.left = 0; // it may have stopped
+  return {badges: badges(run), facts: facts(run), sections: [...curveSections(run, figures), ...details(run)]};
 }
 
 // The page.
 
 function cell(c, name = "td") {
   const badge = ["good", "bad", "warn"].includes(c.class);
-  const content = c.link ? element("a", {href: c.link}, c.text) : c.class === "mono" ? element("code", {}, c.text)
-    : badge ? element("span", {class: `badge ${c.class}`}, c.text) : c.text;
+  const content = badge ? element("span", {class: `badge ${c.class}`}, c.text) : c.text;
   const small = c.small && element("small", {}, c.small.split("\n").flatMap((line, i) => i ? [element("br"), line] : [line]));
   const color = colorOf({color: c.color ?? 1}), style = `width:${Math.round(100 * c.bar)}px`;
   const bar = c.bar !== undefined && element("span", {class: `bar ${color}`, style});
@@ -487,7 +445,7 @@ function render() {
   main.replaceChildren(...parts.flat(Infinity).filter(Boolean));
   redraw();
 }
-if (page.runs) Object.assign(page, compose(page));
+if (page.run) Object.assign(page, compose(page));
 restore();
 render();
 addEventListener("resize", redraw);

@@ -87,7 +87,7 @@ func put(t testing.TB, folder, name, text string) {
 
 func read(t testing.TB, folder string) Run {
 	t.Helper()
-	r, err := ReadRun(folder)
+	r, err := readRun(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := read(t, run)
-	p := runsPage(r)
+	p := r.page()
 	p.Reload = 30
 	if text, _ := check(t, p); text != string(written) || len(text) > 1<<20 {
 		t.Errorf("the page has %d bytes, the file %d", len(text), len(written))
@@ -218,7 +218,7 @@ func TestBrowserIncomplete(t *testing.T) {
 	for name, c := range cases {
 		run := write(t, t.TempDir(), 60, 1, 4)
 		c.change(run)
-		p := runsPage(read(t, run))
+		p := read(t, run).page()
 		p.Reload = 30
 		pages[name] = p
 		check(t, p)
@@ -227,72 +227,22 @@ func TestBrowserIncomplete(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) { contains(t, composed[name], c.has, c.lacks) })
 	}
-	if _, err := ReadRun(t.TempDir()); err == nil || !strings.Contains(err.Error(), "give the folder of a run") {
+	if _, err := readRun(t.TempDir()); err == nil || !strings.Contains(err.Error(), "give the folder of a run") {
 		t.Errorf("no record: error %v", err)
 	}
-}
-
-// The page of several runs has their results, the settings that differ, and curves over a common
-// axis. Losses of runs with different tokenizers are in bits per byte, and missing for a run that
-// does not know its own.
-func TestBrowserRuns(t *testing.T) {
-	dir := t.TempDir()
-	a, b := write(t, filepath.Join(dir, "a"), 40, 1, 4), write(t, filepath.Join(dir, "b<script>"), 30, 1, 4)
-	put(t, a, "config.toml", "out = 'a'\nbatch = 16\nsteps = 40\n[optimizer]\nlr = 3e-3\n")
-	put(t, b, "config.toml", "out = 'b'\nbatch = 16\nsteps = 60\n[optimizer]\nlr = 1e-3\nnesterov = true\n")
-	put(t, b, File, "")
-	list := []Run{read(t, a), read(t, b)}
-	if err := WriteRuns(filepath.Join(dir, File), list); err != nil || list[1].Link != "./b<script>/report.html" || list[0].Link != "" {
-		t.Errorf("links %q and %q, %v", list[0].Link, list[1].Link, err)
-	}
-	wide := read(t, write(t, filepath.Join(dir, "x", "a"), 20, 1, 4))
-	wide.Starts[0].Tokens = 1e6
-	same := []Run{list[0], wide}
-	if err := WriteRuns(filepath.Join(dir, File), same); err != nil || !strings.HasPrefix(same[0].Name, "1: ") || !strings.HasSuffix(same[1].Name, "x/a") {
-		t.Errorf("names %q and %q, %v", same[0].Name, same[1].Name, err)
-	}
-	put(t, b, "config.toml", "tokenizer = 't.json'\n")
-	other, unknown := read(t, b), read(t, b)
-	unknown.Bits = [2]float64{}
-	put(t, a, record.File, "")
-	empty := read(t, a)
-	composed := compose(t, map[string]Page{
-		"two": runsPage(list...), "tokens": runsPage(list[0], wide), "bits": runsPage(list[0], other), "unknown": runsPage(list[0], unknown),
-		"none": runsPage(empty, empty),
-	})
-	contains(t, composed["two"], []string{
-		`"small":"done\n2 ranks on some CPU`, `"link":"./b<script>/report.html"`, `{"text":"40"},{"text":"81,920"},{"text":"10,240"}`,
-		`[{"text":"optimizer.lr"},{"text":"0.003"},{"text":"0.001"}]`, `[{"text":"optimizer.nesterov"},{"text":"–"},{"text":"true"}]`, `{"text":"steps"}`,
-		`"id":"validation"`, `"id":"grad-norm"`, `"id":"speed"`, `"id":"memory"`, `{"text":"3.0000"}`, `"small":"nats/token, last"`, `"name":"nats/token"`,
-	}, []string{`{"text":"out"}`, `{"text":"batch"}`, `"id":"loads"`})
-	contains(t, composed["tokens"], []string{"tokens (millions)"}, nil)
-	contains(t, composed["bits"], []string{`"small":"bits/byte, last"`, `{"text":"2.2500"}`, `"name":"bits/byte"`, "The tokenizers differ"}, []string{"nats", `"text":"3.0000"`})
-	contains(t, composed["unknown"], []string{`{"text":"–"},{"text":"–"},{"text":"–"}`}, []string{"nats", `"text":"3.0000"`})
-	contains(t, composed["none"], []string{"no step yet", "The runs have the same settings"}, []string{`"charts"`})
 }
 
 // A browser draws every chart of every page at the width of a desk and of a phone, without cutting
 // anything off. The controls work, and the hash of the URL keeps them.
 func TestBrowser(t *testing.T) {
-	dir := t.TempDir()
-	a, b := read(t, write(t, filepath.Join(dir, "a"), 200, 3, 16)), read(t, write(t, filepath.Join(dir, "b"), 150, 3, 16))
-	for name, c := range map[string]struct {
-		page   Page
-		charts int
-		tip    string
-	}{
-		"run":  {runsPage(a), 8, "step 200training text 2.2828validation text 3"},
-		"runs": {runsPage(a, b), 8, "step 200a 2.2828b 2.3266"},
-	} {
-		html, _ := check(t, c.page)
-		for _, width := range []int{1280, 390} {
-			if got := browser.Check(t, []byte(html), width); len(got) != c.charts {
-				t.Errorf("%s: %d charts: %q", name, len(got), got)
-			}
+	html, _ := check(t, read(t, write(t, t.TempDir(), 200, 3, 16)).page())
+	for _, width := range []int{1280, 390} {
+		if got := browser.Check(t, []byte(html), width); len(got) != 8 {
+			t.Errorf("%d charts: %q", len(got), got)
 		}
-		if tip := browser.Controls(t, []byte(html), "loss"); tip != c.tip {
-			t.Errorf("%s: the pointer shows %q", name, tip)
-		}
+	}
+	if tip := browser.Controls(t, []byte(html), "loss"); tip != "step 200training text 2.2828validation text 3" {
+		t.Errorf("the pointer shows %q", tip)
 	}
 }
 
@@ -306,10 +256,10 @@ func FuzzPage(f *testing.F) {
 		run := t.TempDir()
 		put(t, run, record.File, string(metrics))
 		put(t, run, record.EventsFile, string(events))
-		r, err := ReadRun(run)
+		r, err := readRun(run)
 		if err != nil {
 			return
 		}
-		check(t, runsPage(r))
+		check(t, r.page())
 	})
 }

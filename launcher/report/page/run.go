@@ -21,10 +21,9 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Run is what the page of a run, or of several, shows of one.
+// Run is what the page of a run shows.
 type Run struct {
 	Name     string            `json:"name"`
-	Link     string            `json:"link,omitempty"` // to its own page
 	Config   string            `json:"config,omitempty"`
 	Settings map[string]string `json:"settings"` // those of Config by key
 	Notes    []string          `json:"notes,omitempty"`
@@ -48,8 +47,6 @@ type Run struct {
 
 	Samples     []record.Sample `json:"samples,omitempty"`
 	Checkpoints [][]string      `json:"checkpoints,omitempty"` // rows of a table
-
-	Folder string `json:"-"`
 }
 
 // Limits of what a page shows of a run: the newest.
@@ -60,9 +57,9 @@ const (
 	lossTail    = 10 // steps
 )
 
-// ReadRun reads the folder of a run. It returns an [fs.ErrNotExist] if the folder has no record.
-func ReadRun(folder string) (Run, error) {
-	r := Run{Folder: folder, Name: filepath.Base(folder), Settings: map[string]string{}}
+// readRun reads the folder of a run. It returns an [fs.ErrNotExist] if the folder has no record.
+func readRun(folder string) (Run, error) {
+	r := Run{Name: filepath.Base(folder), Settings: map[string]string{}}
 	if path, err := filepath.Abs(folder); err == nil {
 		r.Name = filepath.Base(path)
 	}
@@ -94,6 +91,21 @@ func ReadRun(folder string) (Run, error) {
 		r.Checkpoints = append(r.Checkpoints, []string{c.Name, fmt.Sprint(c.Step), c.Time.UTC().Format(time.DateTime), system.Bytes(c.Bytes), c.State})
 	}
 	return r, nil
+}
+
+// page returns the page of a run.
+func (r Run) page() Page { return Page{Title: r.Name, Run: &r, Figures: record.Figures()} }
+
+// WriteRun writes the page of a run to its folder. reload is the number of seconds after which it
+// will be written again; 0: never.
+func WriteRun(folder string, reload float64) error {
+	r, err := readRun(folder)
+	if err != nil {
+		return err
+	}
+	p := r.page()
+	p.Reload = reload
+	return p.Write(filepath.Join(folder, File))
 }
 
 // flatten adds the values of a table to the settings by their full keys, such as optimizer.lr.
