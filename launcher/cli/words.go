@@ -43,6 +43,7 @@ var flagAdvice = map[string]string{
 	"passes":        "give --micro-batch, and compare the checksums of several calls",
 	"project":       "launcher project --gpu GPU projects, with --routing natural --imbalance X for the routing of a run",
 	"tasks":         onTasks,
+	"vary":          "give values as arms: --optimizer.lr 1e-3 --precision bf16,bf16+optimizer.lr=3e-3",
 	"until-decided": "give --seeds, a number that is fixed before the first run",
 }
 

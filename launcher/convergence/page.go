@@ -139,7 +139,7 @@ func (r Result) page() page.Page {
 	for _, a := range r.Arms[1:] {
 		out.Lead = append(out.Lead, r.Sentence(a))
 	}
-	out.Sections = []page.Section{{Title: "Final losses", Blocks: []page.Block{r.table(), {Charts: r.charts()}}}, r.decided()}
+	out.Sections = []page.Section{{Title: "Final losses", Blocks: []page.Block{r.table(), {Charts: []page.Chart{r.forest()}}}}, r.decided()}
 	return out
 }
 
@@ -168,17 +168,12 @@ func (r Result) table() page.Block {
 	return page.Block{Table: &table}
 }
 
-// charts are the forest plot of both losses, and the course of the difference over training.
-func (r Result) charts() []page.Chart {
-	zone := &page.Range{-100 * r.Margin, 100 * r.Margin}
+// forest is the forest plot of both losses.
+func (r Result) forest() page.Chart {
 	forest := page.Chart{
-		ID: "forest", Title: "Differences from " + r.Arms[0].Name, Kind: page.Rows, X: page.Axis{Name: "difference, %"}, Zone: zone,
+		ID: "forest", Title: "Differences from " + r.Arms[0].Name, Kind: page.Rows, X: page.Axis{Name: "difference, %"}, Zone: &page.Range{-100 * r.Margin, 100 * r.Margin},
 		Caption: "Dots are means over seeds, bars their 95 % intervals, rings single seeds. The zone is the margin. " +
 			"An arm is equivalent if the 90 % intervals of both losses, a little shorter than the bars, lie in it.",
-	}
-	course := page.Chart{
-		ID: "course", Title: "Training loss against " + r.Arms[0].Name, X: page.Axis{Name: "step"}, Y: page.Axis{Name: "difference, %"}, Zone: zone,
-		Wide: true, Caption: "Means over seeds in equal parts of the run, with their 95 % intervals.",
 	}
 	for i, a := range r.Arms[1:] {
 		for _, l := range []loss{training, validation} {
@@ -196,19 +191,8 @@ func (r Result) charts() []page.Chart {
 			}
 			forest.Rows = append(forest.Rows, row)
 		}
-		curve := page.Curve{Name: a.Name, Color: i + 1, Dash: (i + 1) / page.Colors, Dots: true}
-		for _, w := range a.Course {
-			curve.X, curve.Y = append(curve.X, float64(w.To)), append(curve.Y, 100*w.Mean)
-			curve.Low, curve.High = append(curve.Low, 100*w.CI95[0]), append(curve.High, 100*w.CI95[1])
-		}
-		if len(curve.X) > 0 {
-			course.Curves = append(course.Curves, curve)
-		}
 	}
-	if len(course.Curves) == 0 {
-		return []page.Chart{forest}
-	}
-	return []page.Chart{forest, course}
+	return forest
 }
 
 // decided says what was decided before the first run, and how to repeat it.

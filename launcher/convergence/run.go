@@ -92,10 +92,8 @@ func (c *Comparison) run(ctx context.Context, t task, p *progress) (*record.Log,
 			return nil, fmt.Errorf("%s: %w", t, failed)
 		}
 	}
-	if !c.KeepLast {
-		if err := dropCheckpoints(t.cfg.Out); err != nil {
-			return nil, err
-		}
+	if err := dropCheckpoints(t.cfg.Out); err != nil {
+		return nil, err
 	}
 	p.finished(t, newRun(t, s.log), earlier)
 	return s.log, nil
