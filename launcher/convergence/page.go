@@ -171,7 +171,7 @@ func (r Result) table() page.Block {
 // forest is the forest plot of both losses.
 func (r Result) forest() page.Chart {
 	forest := page.Chart{
-		ID: "forest", Title: "Differences from " + r.Arms[0].Name, Kind: page.Rows, X: page.Axis{Name: "difference, %"}, Zone: &page.Range{-100 * r.Margin, 100 * r.Margin},
+		ID: "forest", Title: "Differences from " + r.Arms[0].Name, Kind: page.Rows, Wide: true, X: page.Axis{Name: "difference, %"}, Zone: &page.Range{-100 * r.Margin, 100 * r.Margin},
 		Caption: "Dots are means over seeds, bars their 95 % intervals, rings single seeds. The zone is the margin. " +
 			"An arm is equivalent if the 90 % intervals of both losses, a little shorter than the bars, lie in it.",
 	}

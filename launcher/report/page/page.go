@@ -18,8 +18,8 @@
 //	}}
 //	err := page.Page{Title: "two arms", Sections: []page.Section{losses}}.Write("report.html")
 //
-// A curve of a run has at most 2,000 points. [WriteRun] writes the page of a run, whose sections the
-// script makes from its data.
+// A curve of a run has at most 2,000 points. [WriteRun] writes the page of a run, whose sections
+// the script makes from its data.
 //
 // Smoothing, axis, zoom and hidden curves are controls of the reader. The URL's hash keeps them, so
 // that they survive a reload and can be sent with a link.
@@ -122,7 +122,8 @@ func Cells(texts ...string) (row []Cell) {
 	return row
 }
 
-// Rows is the kind of a chart of marks in named rows over a common axis. The zero value draws curves.
+// Rows is the kind of a chart of marks in named rows over a common axis. The zero value draws
+// curves.
 const Rows = "rows"
 
 // Chart is a diagram.
