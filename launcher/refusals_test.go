@@ -12,8 +12,8 @@ import (
 	"spmoe/launcher/cli"
 )
 
-// refusals are command lines with a mistake, and a word of the message. Values are tested where they
-// are checked: here stands what the command line itself decides. The working directory has
+// refusals are command lines with a mistake, and a word of the message. Values are tested where
+// they are checked: here stands what the command line itself decides. The working directory has
 // rows.jsonl, the folder empty, a run in runs/run, and files with mistakes.
 var refusals = [][2]string{
 	{"-np 2", "use one of train"},
