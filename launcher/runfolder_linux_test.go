@@ -105,7 +105,7 @@ func TestRunKeepsItsFolder(t *testing.T) {
 	before := files(t, "other")
 	swap := io.MultiWriter(move("step:", "run", "old"), move("step:", "other", "run"))
 	got := launchTo(t.Context(), swap, append(args, "--ranks", "process")...)
-	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "run was moved, to "+filepath.Join(dir, "old")+": nothing is written there until it is moved back") {
+	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "run was moved or removed: nothing is written there until it is moved back") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 	same(t, files(t, "run"), before)
