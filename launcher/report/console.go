@@ -10,18 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/events"
 )
 
-// Console prints a run for people, one line per event. A line of measurements that is wider than
-// Width columns continues on the next line, indented. A Width of 0 means no limit.
+// Console prints a run for people, one line per event.
 type Console struct {
 	W     io.Writer
-	Width int
 	Style Style
 }
 
@@ -70,7 +67,7 @@ func (c Console) Step(s events.Step) {
 	if s.Skipped {
 		fields = append(fields, fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
 	}
-	c.printf("%s\n", wrap(fields, c.Width))
+	c.printf("%s\n", strings.Join(fields, "  "))
 }
 
 // logged are the quantities in the order of a log line.
@@ -89,25 +86,6 @@ func shown(format record.Format, x float64, s events.Step) string {
 		return Clock(time.Duration(x * float64(time.Second)))
 	}
 	return fmt.Sprintf(string(format), x)
-}
-
-// wrap joins fields by two spaces, in lines of at most width columns.
-func wrap(fields []string, width int) string {
-	const gap, indentation = "  ", "\n    "
-	text, column := fields[0], utf8.RuneCountInString(fields[0])
-	for _, f := range fields[1:] {
-		n := utf8.RuneCountInString(f)
-		if width > 0 && column+len(gap)+n > width {
-			text += indentation
-			column = len(indentation) - 1
-		} else {
-			text += gap
-			column += len(gap)
-		}
-		text += f
-		column += n
-	}
-	return text
 }
 
 // Eval prints a validation loss.

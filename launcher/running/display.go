@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
@@ -22,17 +21,15 @@ import (
 
 // DisplayFlags choose between the view, log lines and JSON.
 type DisplayFlags struct {
-	Format  string
-	Plain   bool
-	Color   string
-	Columns int // of the terminal that the launcher of a rank process has; 0: none
+	Format string
+	Plain  bool
+	Color  string
 }
 
 // Display shows the progress of a run.
 type Display struct {
 	events.Reporter
-	Env   cli.Env // its writers go through the display
-	Log   *logWriter
+	Env   cli.Env  // its writers go through the display
 	Ranks []string // flags to pass to rank processes
 
 	Follow func(run string, steps int) // must be called when the run begins
@@ -42,21 +39,19 @@ type Display struct {
 // Open returns the display of a run, for a rank or for its launcher.
 func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) Display {
 	out := &logWriter{to: env.LeaderOnly().Out}
-	d := Display{Env: env, Log: out, Follow: func(string, int) {}, Close: func() {}}
+	d := Display{Env: env, Follow: func(string, int) {}, Close: func() {}}
 	style := report.Style(f.Color == "always" || f.Color == "auto" && os.Getenv("NO_COLOR") == "" && isScreen(env.Out))
 	switch {
 	case f.Format == "json":
 		d.Reporter = report.JSON{W: out}
 	case f.Plain || ranks.Tag || env.Member != nil || !isScreen(env.Out):
-		d.Reporter = report.Console{W: out, Width: max(f.Columns, system.TerminalWidth(env.Out)), Style: style}
+		d.Reporter = report.Console{W: out, Style: style}
 	default:
 		view := report.NewView(out, func() int { return system.TerminalWidth(env.Out) }, style)
-		columns := system.TerminalWidth(env.Out)
-		d.Reporter, d.Env.Out = report.Console{W: view, Width: columns, Style: style}, view
+		d.Reporter, d.Env.Out = report.Console{W: view, Style: style}, view
 		d.Follow, d.Close = view.Follow, func() { view.Close() }
-		d.Ranks = []string{"--columns", strconv.Itoa(columns)}
 		if style {
-			d.Ranks = append(d.Ranks, "--color", "always")
+			d.Ranks = []string{"--color", "always"}
 		}
 		if isScreen(env.ErrOut) {
 			d.Env.ErrOut = view

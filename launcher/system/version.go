@@ -14,18 +14,18 @@ const (
 	// modifiedMark ends the version of a build whose sources are not those of its revision.
 	modifiedMark = ", modified"
 	// noVersion is the version of a build that knows none, as of go run and of work trees.
-	noVersion = "(devel)"
+	noVersion      = "(devel)"
+	unknownVersion = "unknown"
 
 	revisionLength = 12 // in digits
 )
 
 // Version returns the release or the revision that this program was built from, if known.
 var Version = sync.OnceValue(func() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = new(debug.BuildInfo)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return cmp.Or(release, describeBuild(info))
 	}
-	return cmp.Or(release, describeBuild(info))
+	return cmp.Or(release, unknownVersion)
 })
 
 // describeBuild returns the version in a program's build information: that of the module, or the
@@ -46,5 +46,5 @@ func describeBuild(info *debug.BuildInfo) string {
 // NamesSources reports whether a version says which sources were built: a release or a revision
 // without changes.
 func NamesSources(version string) bool {
-	return version != noVersion && !strings.HasSuffix(version, modifiedMark)
+	return version != unknownVersion && version != noVersion && !strings.HasSuffix(version, modifiedMark)
 }

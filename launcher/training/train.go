@@ -40,7 +40,7 @@ type TrainFlags struct {
 	profile bool
 	trace   string
 	lock    string
-	side    running.SideTaskFlags
+	report  bool
 	given   *[]cli.Assignment
 	all     *flag.FlagSet
 
@@ -63,11 +63,10 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	cli.Choice(fs, &f.display.Format, "log-format", "(output) `FORMAT` log format", "text", "json")
 	fs.BoolVar(&f.display.Plain, "plain", false, "(output) print only log lines on a terminal, without the view below them")
 	cli.Choice(fs, &f.display.Color, "color", "(output) `WHEN` color the output, auto is on a terminal unless NO_COLOR is set", "auto", "always", "never")
-	fs.IntVar(&f.display.Columns, "columns", 0, cli.Internal+"width of the launcher's terminal")
 	fs.BoolVar(&f.profile, "profile", false, "(output) print a breakdown of the step time at the end")
 	fs.StringVar(&f.trace, "trace", "", "(output) `steps=A..B` write a Perfetto timeline of steps A to B to OUT/trace.json")
 	fs.StringVar(&f.lock, "lock", "", cli.Internal+"identity of the launcher's lock of --out")
-	f.side.Define(fs)
+	fs.BoolVar(&f.report, "report", true, "(output) write OUT/report.html, every 30 s while the run goes on")
 	f.given, f.all = cli.Bind(fs, cli.TrainDefaults), fs
 	return f.run
 }
@@ -77,7 +76,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 var MayDiffer = []string{
 	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", "set", // what they say is compared
-	"log-format", "plain", "color", "columns", "report", "lock",
+	"log-format", "plain", "color", "report", "lock",
 }
 
 // Settings lists the flags that must be the same on all ranks, in addition to the configuration.
@@ -125,7 +124,6 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 		}
 		defer held.Release()
 	}
-	shown.Log.RecordLoss(cfg.Out, held)
 	prepared()
 	prepared = running.HandleStop(ctx, shown, env, cfg.Out, f.ranks.Count)
 	var job *trainer.Job
@@ -200,11 +198,7 @@ func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
 // train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
 // before.
 func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Display, job *trainer.Job, cfg config.Config, prepared func() bool) error {
-	side, err := f.side.Start(cfg, job.Folder, shown.Env)
-	if err != nil {
-		return err
-	}
-	defer side.End()
+	defer running.StartSideTasks(cfg, f.report, job.Folder, shown.Env).End()
 	shown.Follow(cfg.Out, cfg.Steps)
 	needed := running.JobResources(job, cfg.Out)
 	more := append(shown.Ranks, "--out", cfg.Out, "--lock", job.Folder.Identity())
