@@ -40,8 +40,7 @@ func commands() []cli.Command {
 			"convert --from runs/debug-1 --to exported",
 			"convert --from runs/debug-1/step-00000360 --to exported --dtype fp32",
 		}},
-		{Name: "data", Group: cli.GroupTrain, About: "inspect or tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
-			"data inspect corpus/",
+		{Name: "data", Group: cli.GroupTrain, About: "tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow",
 		}},

@@ -5,6 +5,7 @@ package cli
 
 // removedCommands says which command line replaces a command or a subcommand of earlier versions.
 var removedCommands = map[string]string{
+	"data inspect": "launcher data tokenize counts documents, bytes and tokens, and so does launcher train --dry-run",
 	"checkpoint":   "launcher inspect RUN lists checkpoints, inspect RUN --verify reads every byte, and convert exports weights",
 	"layouts":      "launcher inspect FLAVOR -np N --layouts lists layouts",
 	"recipe":       "launcher inspect --recipe NAME prints a recipe",

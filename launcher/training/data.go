@@ -1,6 +1,6 @@
 package training
 
-// data: the flags of its subcommands, which inspect text, tokenize it or train a tokenizer.
+// data: the flags of its subcommands, which tokenize text or train a tokenizer.
 
 import (
 	"context"
@@ -21,7 +21,6 @@ type dataFlags struct {
 	rules     int
 	out       string
 	vocab     int
-	json      bool
 }
 
 // define defines the named flags.
@@ -38,7 +37,6 @@ func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 	all.IntVar(&f.rules, "data-rules", int(datasets.NewestRules), "`N` how files are read, as in train --data-rules")
 	all.StringVar(&f.out, "out", "", "`FILE` write to FILE")
 	all.IntVar(&f.vocab, "vocab", 8192, "`N` vocabulary size of the new tokenizer")
-	all.BoolVar(&f.json, "json", false, "print JSON")
 	cli.SelectFlags(fs, all, names)
 }
 
@@ -75,8 +73,6 @@ func DataCommands() []cli.Command {
 		}}
 	}
 	return []cli.Command{
-		sub("inspect", "print the amounts of text and of its tokens", []string{"tokenizer", "end-token", "special-tokens", "json"}, (*dataFlags).inspect,
-			"data inspect corpus/"),
 		sub("tokenize", "write the tokens of text to a file that train --data maps into memory", []string{"tokenizer", "end-token", "special-tokens", "out"}, (*dataFlags).tokenize,
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow"),
 		sub("train-tokenizer", "train a byte-level BPE tokenizer on text", []string{"vocab", "out"}, (*dataFlags).trainTokenizer,

@@ -49,3 +49,21 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	}
 	return nil
 }
+
+// leftOut describes the documents and files that are not read as they are, each line with its name.
+func leftOut(skipped, other, nul, replaced int) (lines [][2]string) {
+	for _, l := range []struct {
+		n          int
+		name, what string
+	}{
+		{skipped, "skipped", report.Plural(skipped, "document") + ", empty, binary or generated"},
+		{other, "left out", report.Plural(other, "file") + " without rows, because the others of the folder have rows"},
+		{nul, "changed", report.Plural(nul, "document") + " without NUL bytes"},
+		{replaced, "changed", report.Plural(replaced, "document") + " with U+FFFD for invalid characters"},
+	} {
+		if l.n > 0 {
+			lines = append(lines, [2]string{l.name, l.what})
+		}
+	}
+	return lines
+}

@@ -154,7 +154,7 @@ func TestConvertParts(t *testing.T) {
 		values[i] = float32(i) / 3
 	}
 	x := Tensor{"x", safetensors.F32, []int{len(values)}}
-	s := &Source{entries: map[string]entry{"x": {x, given(values)}}}
+	s := &Source{entries: map[string]entry{"x": {x, given(values).floats}}}
 	path := filepath.Join(t.TempDir(), "file")
 	if err := s.writeFile(t.Context(), path, []Tensor{x}, Options{}); err != nil {
 		t.Fatal(err)

@@ -92,13 +92,6 @@ func edited(t testing.TB, text []byte, change map[string]any) []byte {
 	return text
 }
 
-// fp8Config says that weights are FP8 in blocks of rows and columns.
-func fp8Config(rows, cols int) map[string]any {
-	return map[string]any{"quantization_config": map[string]any{
-		"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": []int{rows, cols},
-	}}
-}
-
 // folder makes a Hugging Face folder of some tensors, with the configuration of the reference but
 // for some keys.
 func folder(t testing.TB, change map[string]any, tensors ...safetensors.Tensor) string {

@@ -101,6 +101,7 @@ func TestOpenRefuses(t *testing.T) {
 	half := t.TempDir()
 	writeFile(t, filepath.Join(half, configName), readFile(t, filepath.Join(reference, configName)))
 	large := folder(t, map[string]any{"vocab_size": 1 << 20}, safetensors.Tensor{Name: "x", DType: safetensors.F32, Shape: []int{1}, Data: f32(1)})
+	quantized := folder(t, map[string]any{"quantization_config": map[string]any{"quant_method": "fp8"}})
 	broken, _ := run(t, 1)
 	shard := filepath.Join(broken, "step-00000007", "rank-00001-of-00002.safetensors")
 	data := readFile(t, shard)
@@ -112,6 +113,7 @@ func TestOpenRefuses(t *testing.T) {
 		empty:                                {empty, "holds no weights", "expected the folder of a run"},
 		half:                                 {half, "neither model.safetensors nor", "model.safetensors.index.json"},
 		large:                                {large, "config.json describes a model of", "have 1 elements"},
+		quantized:                            {quantized, "quantization_config"},
 		broken:                               {"rank-00001-of-00002.safetensors is damaged"},
 	} {
 		_, err := Open(path)
@@ -298,7 +300,7 @@ func TestNotFinite(t *testing.T) {
 	for name, bad := range map[string]float64{"NaN": math.NaN(), "+Inf": math.Inf(1), "-Inf": math.Inf(-1)} {
 		values := make([]float32, 64)
 		values[40] = float32(bad)
-		s := &Source{path: "model", entries: map[string]entry{"model.norm.weight": {Tensor{"model.norm.weight", safetensors.F32, []int{64}}, given(values)}}}
+		s := &Source{path: "model", entries: map[string]entry{"model.norm.weight": {Tensor{"model.norm.weight", safetensors.F32, []int{64}}, given(values).floats}}}
 		dst := make([]float32, 32)
 		if err := s.readFinite("model.norm.weight", []int{64}, 0, dst); err != nil {
 			t.Errorf("elements before %s: %v", name, err)
