@@ -21,7 +21,7 @@ func comparing(data string, more ...string) []string {
 	return slices.Concat([]string{"compare", "--np", "1"}, tinyRun(data), rare, more)
 }
 
-// The exit code is the verdict, for scripts, and the report is there either way.
+// The exit code is the verdict, for scripts, and the numbers are there either way.
 func TestCompareVerdicts(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -38,8 +38,8 @@ func TestCompareVerdicts(t *testing.T) {
 		if got.code != c.code || got.errOut != "" || !strings.Contains(got.out, c.verdict) || !strings.Contains(got.out, "plan, written before the first run: ") {
 			t.Errorf("%s: exit code %d, want %d; errors %q, output\n%s", c.args, got.code, c.code, got.errOut, got.out)
 		}
-		_, path, _ := strings.Cut(got.out, "report: ")
-		for _, name := range []string{"report.html", "result.json", "plan.toml"} {
+		_, path, _ := strings.Cut(got.out, "numbers: ")
+		for _, name := range []string{"result.json", "plan.toml"} {
 			if info, err := os.Stat(filepath.Join(filepath.Dir(strings.TrimSpace(path)), name)); err != nil || info.Size() == 0 {
 				t.Errorf("%s: %v", c.args, err)
 			}
@@ -69,7 +69,7 @@ func TestCompareInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := launch(strings.Split(strings.TrimSuffix(string(again), "\n"), "\n")...)
-	if strings.Count(rest.out, "(from an earlier command)") != 1 || !strings.Contains(rest.out, "report: runs/compare-1/report.html") {
+	if strings.Count(rest.out, "(from an earlier command)") != 1 || !strings.Contains(rest.out, "numbers: runs/compare-1/result.json") {
 		t.Errorf("the rest:\n%s%s", rest.out, rest.errOut)
 	}
 }

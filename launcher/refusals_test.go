@@ -19,7 +19,7 @@ var refusals = [][2]string{
 	{"-np 2", "use one of train"},
 	{"trian", "did you mean train?"},
 	{"chat", "did you mean generate?"},
-	{"data inspct x", "did you mean inspect?"},
+	{"data tokenise x", "did you mean tokenize?"},
 	{"data", "needs a subcommand"},
 	{"version 2", "no arguments"},
 	{"train 100", `"100"`},

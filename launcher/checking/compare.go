@@ -61,7 +61,7 @@ func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 	return f.run
 }
 
-// run makes the comparison, prints a summary and writes the report.
+// run makes the comparison, prints the verdicts and writes the numbers.
 func (f *CompareFlags) run(ctx context.Context, env cli.Env) error {
 	given, err := cli.AppendData(*f.Given, env.Args)
 	if err := errors.Join(err, f.ranks.Check(env)); err != nil {
@@ -95,7 +95,7 @@ func (f *CompareFlags) run(ctx context.Context, env cli.Env) error {
 	for _, a := range result.Arms[1:] {
 		fmt.Fprintf(env.Out, "\n%s\n", result.Sentence(a))
 	}
-	fmt.Fprintf(env.Out, "\nreport: %s\n", filepath.Join(c.Out, "report.html"))
+	fmt.Fprintf(env.Out, "\nnumbers: %s\n", filepath.Join(c.Out, convergence.ResultFile))
 	switch result.Verdict() {
 	case convergence.Different:
 		return cli.Fail(cli.Reported(errors.New("different")), cli.ExitFailed)

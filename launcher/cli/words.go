@@ -10,7 +10,7 @@ var removedCommands = map[string]string{
 	"layouts":      "launcher inspect FLAVOR -np N --layouts lists layouts",
 	"recipe":       "launcher inspect --recipe NAME prints a recipe",
 	"report":       "launcher inspect RUN --html writes the page of a run",
-	"routes":       "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md); the page of a run shows its loads",
+	"routes":       "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md)",
 	"run":          "the scripts in docs/recipes do the same, and train --config reads a configuration",
 	"schedule":     "launcher inspect FLAVOR -np N --pp N --schedule --set pp_schedule=NAME prints a schedule",
 	"bench link":   "launcher bench exchange, started by mpirun or srun, measures the exchange between hosts",

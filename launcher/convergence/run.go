@@ -46,9 +46,6 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	for _, a := range c.Arms {
 		result.Arms = append(result.Arms, ArmResult{Name: a.Name, About: a.About})
 	}
-	if err := result.Write(c.Out); err != nil {
-		return result, err
-	}
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(c.Jobs)
 	for i, t := range tasks {
@@ -67,7 +64,7 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	if err := c.Held.Check(); err != nil {
 		return result, err
 	}
-	return result, result.Write(c.Out)
+	return result, result.write(c.Out)
 }
 
 // run trains one run, unless it is finished, and returns its record.

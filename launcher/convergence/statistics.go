@@ -38,7 +38,8 @@ type Difference struct {
 	LeastMargin float64    `json:"least_margin"` // that these tests would have passed
 }
 
-// Result is a comparison, finished or not. It is stored as result.json, and the page shows it.
+// Result is a finished comparison. It is stored as result.json. Before the end there is no loss to
+// see: to stop at a result that pleases would spoil the tests.
 type Result struct {
 	Command  string      `json:"command"` // continues the comparison
 	Version  string      `json:"version"` // of the program

@@ -126,7 +126,7 @@ func (v *View) line(columns int) (text string) {
 		s := v.recent.Steps[n-1]
 		fields = []string{
 			bar(float64(s.Step) / float64(v.steps)), Clock(v.recent.Left(v.steps)) + " left",
-			fmt.Sprintf("%d/%d", s.Step, v.steps), "loss " + Loss(float64(s.Loss)),
+			fmt.Sprintf("%d/%d", s.Step, v.steps), fmt.Sprintf("loss %.4f", s.Loss),
 		}
 	}
 	for _, f := range append(fields, Clock(time.Since(v.began))+" so far") {

@@ -19,7 +19,7 @@ import (
 const hostile = "</script></pre><script>alert(1)</script>&\x00\x1b\"'"
 
 // write makes the folder of a run, and returns it.
-func write(t testing.TB, folder string, steps, layers, experts int) string {
+func write(t testing.TB, folder string, steps int) string {
 	t.Helper()
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		t.Fatal(err)
@@ -48,13 +48,6 @@ func write(t testing.TB, folder string, steps, layers, experts int) string {
 		}
 		w.Step(s)
 		if step%20 == 0 || step == 1 {
-			for layer := 1; layer <= layers; layer++ {
-				load := record.Load{Step: step, Layer: layer}
-				for e := range experts {
-					load.Tokens = append(load.Tokens, int64(e*step))
-				}
-				w.Load(load)
-			}
 			families := map[string]float64{"bf16 forward": 0.1, "attention": 0.02, "waiting": 0.05, "rest": 0.03}
 			w.Phases(record.Phases{Step: step, Steps: 20, Seconds: 0.2, Families: families})
 			w.Eval(record.Eval{Step: step, Loss: 3, BitsPerByte: 2.25, Sequences: 4})
@@ -139,9 +132,9 @@ func contains(t *testing.T, data string, has, lacks []string) {
 	}
 }
 
-// The page of a run has a chart of each quantity, and is as small for a large model and a long run.
+// The page of a run has a curve of each quantity, and is small for a long run.
 func TestRun(t *testing.T) {
-	run := write(t, t.TempDir(), 1200, 58, 256)
+	run := write(t, t.TempDir(), 1200)
 	if err := WriteRun(run, 30); err != nil {
 		t.Fatal(err)
 	}
@@ -159,9 +152,6 @@ func TestRun(t *testing.T) {
 		if q.Place != record.Optional && len(r.Curves[q.Figure].X) == 0 {
 			t.Errorf("the run has no curve %s", q.Figure)
 		}
-	}
-	if n := len(r.Loads.Values); n != 128 || len(r.Loads.Groups) != 1 || len(r.Loads.Steps) > 80 {
-		t.Errorf("%d rows of %q in %d steps", n, r.Loads.Groups, len(r.Loads.Steps))
 	}
 }
 
@@ -190,7 +180,7 @@ func TestBrowserIncomplete(t *testing.T) {
 			`{"text":"done","class":"good"}`, "1 failed and replaced", "alarms: 1", `"debug","more":"in bf16"`, "2.5375", "122,880 tokens",
 			`"10,240","more":"43.5% of the machine’s measured peak (MFU)"`, `"value":1,"more":"their gradients were not fit`, "4.0 ms after the failure was detected",
 			"step 7 is skipped", "killed </script></pre>", `// New </script>`, "75%", "peak 400 GFLOP/s measured", `"resumed after steps","texts":[{"text":"29"}]`,
-			"precision = 'bf16'", "2.2500 bits/byte; after step 60", `"id":"loads"`,
+			"precision = 'bf16'", "2.2500 bits/byte; after step 60",
 		}, nil},
 		"under way": {func(run string) {
 			text, err := os.ReadFile(filepath.Join(run, record.File))
@@ -202,13 +192,12 @@ func TestBrowserIncomplete(t *testing.T) {
 		}, []string{`"step 60 of 100, about 8s left","class":"warn"`, `"60 of 100"`}, []string{`"done"`}}, // 40 steps of 0.2 s
 		"empty record": {line(""), []string{"no step yet"}, []string{`"charts"`, "Where the time goes"}},
 		"only a start": {line(`{"start":{"step":0}}` + "\n"), []string{"no step yet"}, []string{`"charts"`}},
-		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"id":"loss"`}, []string{`"id":"speed"`, `"id":"loads"`, "bits/byte"}},
+		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"id":"loss"`}, []string{`"id":"speed"`, "bits/byte"}},
 		"old record": {line(`{"start":{"step":0,"cpu":"x"}}` + "\n" + `{"step":{"step":1,"loss":3,"grad_norm":1,"seconds":1}}` + "\n"),
 			[]string{`"grad-norm"`}, []string{`"tokens/s"`, `"memory"`}},
 		"nothing finite": {line(`{"step":{"step":1,"loss":null,"grad_norm":null}}` + "\n" + `{"eval":{"step":1,"loss":null}}` + "\n"),
 			[]string{"1 step made"}, []string{`"id":"loss"`}},
 		"no time":          {line(`{"start":{"step":0,"tokens":5,"peak":0}}` + "\n" + `{"step":{"step":1,"loss":3,"seconds":0}}` + "\n"), nil, []string{`"id":"speed"`}},
-		"loads of nothing": {line(`{"load":{"step":1,"layer":1,"tokens":[0,0]}}` + "\n" + `{"load":{"step":2,"layer":1,"tokens":[]}}` + "\n"), []string{`"id":"loads"`}, nil},
 		"huge numbers":     {line(`{"step":{"step":9007199254740992,"loss":-1e100,"grad_norm":1e100,"lr":-1e100,"seconds":1e-300}}` + "\n"), []string{`"id":"loss"`}, nil},
 		"no configuration": {remove("config.toml"), []string{`"id":"loss"`}, []string{`"summary":"configuration"`}},
 		"broken events":    {func(run string) { put(t, run, record.EventsFile, "x\n") }, []string{"not shown", "events.jsonl:1"}, []string{"Alarms and failures"}},
@@ -216,7 +205,7 @@ func TestBrowserIncomplete(t *testing.T) {
 	}
 	pages := map[string]Page{}
 	for name, c := range cases {
-		run := write(t, t.TempDir(), 60, 1, 4)
+		run := write(t, t.TempDir(), 60)
 		c.change(run)
 		p := read(t, run).page()
 		p.Reload = 30
@@ -235,9 +224,9 @@ func TestBrowserIncomplete(t *testing.T) {
 // A browser draws every chart of every page at the width of a desk and of a phone, without cutting
 // anything off. The controls work, and the hash of the URL keeps them.
 func TestBrowser(t *testing.T) {
-	html, _ := check(t, read(t, write(t, t.TempDir(), 200, 3, 16)).page())
+	html, _ := check(t, read(t, write(t, t.TempDir(), 200)).page())
 	for _, width := range []int{1280, 390} {
-		if got := browser.Check(t, []byte(html), width); len(got) != 8 {
+		if got := browser.Check(t, []byte(html), width); len(got) != 7 {
 			t.Errorf("%d charts: %q", len(got), got)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -41,7 +40,6 @@ type Run struct {
 	Bits    [2]float64    `json:"bits"`    // per byte of 1 nat per token, of training and validation text; 0: unknown
 
 	Curves map[string]Curve `json:"curves"` // by the quantity's figure; and loss, validation
-	Loads  *HeatMap         `json:"loads,omitempty"`
 	Times  *record.Times    `json:"times,omitempty"`
 	Events []spmd.Event     `json:"events,omitempty"`
 
@@ -134,7 +132,7 @@ func (r *Run) addLog(log *record.Log, steps int) {
 	if r.Done = log.Done; r.Done == nil {
 		r.Left = log.Left(steps).Seconds()
 	}
-	r.Starts, r.Times, r.Loads = log.Starts, log.Times, loads(log.Loads)
+	r.Starts, r.Times = log.Starts, log.Times
 	r.Samples = log.Samples[max(0, len(log.Samples)-mostSamples):]
 	r.Curves = map[string]Curve{}
 	add := func(figure string, s Series) {
@@ -168,67 +166,4 @@ func median(s Series) record.Number {
 		return record.Number(report.Median(v))
 	}
 	return record.Number(math.NaN())
-}
-
-// loads returns the map of each expert's share of tokens to the mean of its layer: one row per
-// expert, one column per recorded step. Of many, some are left out.
-func loads(list []record.Load) *HeatMap {
-	const columns, rows = 80, 160
-	shares := map[[2]int]Values{} // by layer and step
-	var steps, layers []int
-	experts := 0
-	for _, l := range list {
-		shares[[2]int{l.Layer, l.Step}], experts = relativeLoads(l.Tokens), max(experts, len(l.Tokens))
-		steps, layers = append(steps, l.Step), append(layers, l.Layer)
-	}
-	if experts == 0 {
-		return nil
-	}
-	slices.Sort(steps)
-	slices.Sort(layers)
-	steps, layers = thin(slices.Compact(steps), columns), thin(slices.Compact(layers), max(1, rows/min(experts, rows)))
-	h := &HeatMap{Most: 4}
-	for _, step := range steps {
-		h.Steps = append(h.Steps, float64(step))
-	}
-	numbers := make([]int, experts)
-	for e := range numbers {
-		numbers[e] = e
-	}
-	for _, layer := range layers {
-		h.Groups = append(h.Groups, fmt.Sprintf("layer %d", layer))
-		for _, e := range thin(numbers, rows) {
-			line := make(Values, len(steps))
-			for i, step := range steps {
-				if line[i] = math.NaN(); e < len(shares[[2]int{layer, step}]) {
-					line[i] = shares[[2]int{layer, step}][e]
-				}
-			}
-			h.Rows, h.Values = append(h.Rows, fmt.Sprintf("layer %d, expert %d", layer, e)), append(h.Values, line)
-		}
-	}
-	return h
-}
-
-// thin keeps at most about n elements, among them the last.
-func thin[T any](list []T, n int) (some []T) {
-	every := (len(list) + n - 1) / n
-	for i, x := range list {
-		if (len(list)-1-i)%every == 0 {
-			some = append(some, x)
-		}
-	}
-	return some
-}
-
-// relativeLoads divides the tokens of experts by their mean, to four digits.
-func relativeLoads(tokens []int64) (shares Values) {
-	var all int64
-	for _, n := range tokens {
-		all += n
-	}
-	for _, n := range tokens {
-		shares = append(shares, math.Round(1e4*float64(n)*float64(len(tokens))/float64(max(all, 1)))/1e4)
-	}
-	return shares
 }
