@@ -33,7 +33,7 @@ var refusals = [][2]string{
 	{"train --ep standard", "whole number"},
 	{"train --timeout 5", "a time"},
 	{"train --resume=maybe", "true or false"},
-	{"train --color sometimes", "one of auto"},
+	{"train --color always", "no colors"},
 	{"train --save-every often", "a number of steps"},
 	{"train --set model.layers", "KEY=VALUE"},
 	{"train --set model.layer=3", "did you mean model.layers ("},

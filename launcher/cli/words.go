@@ -38,6 +38,8 @@ var flagAdvice = map[string]string{
 	"gpus":   "spmoe computes on CPUs: -np sets the ranks and --threads the threads of each",
 	"nnodes": "start the launcher with mpirun or srun to use several hosts (docs/cluster.md)",
 
+	"plain":         "the log is all that train prints: leave it out",
+	"color":         "the log has no colors: leave it out",
 	"averaged":      "runs keep no average of their weights any more: leave it out to use the last ones",
 	"fast":          "texts are generated with the bits of training, which is the only way now: leave it out",
 	"http":          "OUT/report.html is written while the run goes on and loads itself again, and TensorBoard reads OUT/tensorboard",

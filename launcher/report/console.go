@@ -17,10 +17,7 @@ import (
 )
 
 // Console prints a run for people, one line per event.
-type Console struct {
-	W     io.Writer
-	Style Style
-}
+type Console struct{ W io.Writer }
 
 func (c Console) printf(format string, args ...any) { fmt.Fprintf(c.W, format, args...) }
 
@@ -52,7 +49,7 @@ func (c Console) Start(s events.Start) {
 		c.printf("resuming %s at step %d\n", s.Resumed, s.From)
 	}
 	for _, note := range s.Notes {
-		c.printf("%s %s\n", c.Style.Bold("NOTE:"), Printable(note))
+		c.printf("NOTE: %s\n", Printable(note))
 	}
 }
 
@@ -65,7 +62,7 @@ func (c Console) Step(s events.Step) {
 		}
 	}
 	if s.Skipped {
-		fields = append(fields, fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
+		fields = append(fields, fmt.Sprintf("SKIPPED: its gradients are unusable, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step")))
 	}
 	c.printf("%s\n", strings.Join(fields, "  "))
 }
@@ -105,7 +102,7 @@ func (c Console) Saved(s events.Saved) {
 
 // Alarm prints a problem that the run survived.
 func (c Console) Alarm(a events.Alarm) {
-	c.printf("%s %s\n", c.Style.Bad("ALARM:"), Printable(a.Text))
+	c.printf("ALARM: %s\n", Printable(a.Text))
 }
 
 // Stopping prints when a run that was asked to stop will do so.
@@ -117,7 +114,7 @@ func (c Console) Done(d events.Done) {
 		c.printf("interrupted after step %d of %d; to continue: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, Shell(d.Out))
 		return
 	}
-	c.printf("\n%s\n", c.Style.Bold(fmt.Sprintf("done: %s in %s", Plural(d.Step, "step"), Clock(d.Elapsed))))
+	c.printf("\ndone: %s in %s\n", Plural(d.Step, "step"), Clock(d.Elapsed))
 	mean := ""
 	if d.Mean > 1 {
 		mean = fmt.Sprintf(" (mean of the last %d steps)", d.Mean)

@@ -254,38 +254,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// The line of a view is drawn below the log, not wider than the terminal, and is gone at the end.
-func TestView(t *testing.T) {
-	run := t.TempDir()
-	w, err := record.Open(run, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for step := 1; step <= 5; step++ {
-		w.Step(record.Step{Step: step, Loss: 2.5, Seconds: 10})
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for width, want := range map[int]string{
-		80: "█████░░░░░░░░░░░░░░░  25%  2m30s left  5/20  loss 2.5000  0s so far\r", 38: "█████░░░░░░░░░░░░░░░  25%  2m30s left\r",
-		37: "█████░░░░░░░░░░░░░░░  25%\r", 9: "",
-	} {
-		var b bytes.Buffer
-		v := NewView(&b, func() int { return width }, false)
-		v.Write([]byte("a line\nhalf "))
-		v.Follow(run, 20)
-		v.mu.Lock()
-		v.update()
-		v.mu.Unlock()
-		v.Write([]byte("of another\nrest"))
-		v.Close()
-		if got := b.String(); got != "\r\x1b[Ja line\n\r\x1b[Jhalf of another\n"+want+"\r\x1b[Jrest" {
-			t.Errorf("width %d: %q", width, got)
-		}
-	}
-}
-
 func TestShell(t *testing.T) {
 	for in, want := range map[string]string{
 		"runs/debug-1": "runs/debug-1", "/a.b/c_d": "/a.b/c_d", "": "''", "my run": "'my run'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "a;b": "'a;b'", "~": "'~'", "\u00e9": "'\u00e9'",

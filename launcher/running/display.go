@@ -1,7 +1,6 @@
 package running
 
-// How train shows its progress: log lines with a view below them on a terminal, log lines
-// otherwise.
+// How train shows its progress: log lines, for people or as JSON.
 
 import (
 	"encoding/json"
@@ -14,53 +13,26 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/report/page"
-	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 )
 
-// DisplayFlags choose between the view, log lines and JSON.
+// DisplayFlags choose between log lines and JSON.
 type DisplayFlags struct {
 	Format string
-	Plain  bool
-	Color  string
 }
 
-// Display shows the progress of a run.
-type Display struct {
-	events.Reporter
-	Env   cli.Env  // its writers go through the display
-	Ranks []string // flags to pass to rank processes
-
-	Follow func(run string, steps int) // must be called when the run begins
-	Close  func()                      // must be called when the run ends
-}
-
-// Open returns the display of a run, for a rank or for its launcher.
-func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) Display {
+// Open returns what shows the progress of a run, for a rank or for its launcher, and the
+// environment to run it in.
+func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) (events.Reporter, cli.Env) {
 	out := &logWriter{to: env.LeaderOnly().Out}
-	d := Display{Env: env, Follow: func(string, int) {}, Close: func() {}}
-	style := report.Style(f.Color == "always" || f.Color == "auto" && os.Getenv("NO_COLOR") == "" && isScreen(env.Out))
-	switch {
-	case f.Format == "json":
-		d.Reporter = report.JSON{W: out}
-	case f.Plain || ranks.Tag || env.Member != nil || !isScreen(env.Out):
-		d.Reporter = report.Console{W: out, Style: style}
-	default:
-		view := report.NewView(out, func() int { return system.TerminalWidth(env.Out) }, style)
-		d.Reporter, d.Env.Out = report.Console{W: view, Style: style}, view
-		d.Follow, d.Close = view.Follow, func() { view.Close() }
-		if style {
-			d.Ranks = []string{"--color", "always"}
-		}
-		if isScreen(env.ErrOut) {
-			d.Env.ErrOut = view
-		}
-	}
 	if ranks.Tag && env.Member == nil {
-		d.Env.Out = out // of all ranks
+		env.Out = out // of all ranks
 	}
-	return d
+	if f.Format == "json" {
+		return report.JSON{W: out}, env
+	}
+	return report.Console{W: out}, env
 }
 
 // Complete says that nothing is left to do of a run.
@@ -86,10 +58,4 @@ func (f *DisplayFlags) Next(out io.Writer, folder string) {
 	}
 	generate, export := report.Commands(folder)
 	fmt.Fprintf(out, "  text:   %s\n  export: %s\n", generate, export)
-}
-
-// isScreen reports whether w is a terminal that can move its cursor.
-func isScreen(w io.Writer) bool {
-	term := os.Getenv("TERM")
-	return term != "" && term != "dumb" && system.TerminalWidth(w) > 0
 }

@@ -61,8 +61,6 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes; with --data, with other data from its start")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "(run) print the configuration, sizes and costs, and exit")
 	cli.Choice(fs, &f.display.Format, "log-format", "(output) `FORMAT` log format", "text", "json")
-	fs.BoolVar(&f.display.Plain, "plain", false, "(output) print only log lines on a terminal, without the view below them")
-	cli.Choice(fs, &f.display.Color, "color", "(output) `WHEN` color the output, auto is on a terminal unless NO_COLOR is set", "auto", "always", "never")
 	fs.BoolVar(&f.profile, "profile", false, "(output) print a breakdown of the step time at the end")
 	fs.StringVar(&f.trace, "trace", "", "(output) `steps=A..B` write a Perfetto timeline of steps A to B to OUT/trace.json")
 	fs.StringVar(&f.lock, "lock", "", cli.Internal+"identity of the launcher's lock of --out")
@@ -76,7 +74,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 var MayDiffer = []string{
 	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", "set", // what they say is compared
-	"log-format", "plain", "color", "report", "lock",
+	"log-format", "report", "lock",
 }
 
 // Settings lists the flags that must be the same on all ranks, in addition to the configuration.
@@ -94,9 +92,8 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.ranks.Check(env); err != nil {
 		return err
 	}
-	shown := f.display.Open(env, f.ranks)
-	defer shown.Close()
-	prepared := running.HandleStop(ctx, shown, env, "", f.ranks.Count)
+	reporter, env := f.display.Open(env, f.ranks)
+	prepared := running.HandleStop(ctx, env, "", f.ranks.Count)
 	defer func() { prepared() }()
 	given := *f.given
 	if given, err = cli.AppendData(given, env.Args); err != nil {
@@ -125,12 +122,12 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 		defer held.Release()
 	}
 	prepared()
-	prepared = running.HandleStop(ctx, shown, env, cfg.Out, f.ranks.Count)
+	prepared = running.HandleStop(ctx, env, cfg.Out, f.ranks.Count)
 	var job *trainer.Job
 	if late {
-		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, f.newData(), shown.Reporter)
+		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, f.newData(), reporter)
 	} else {
-		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, f.newData(), shown.Reporter)
+		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, f.newData(), reporter)
 	}
 	if err != nil {
 		return err
@@ -155,11 +152,11 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := claim.Begin(from); err != nil {
 		return err
 	}
-	if err := f.train(ctx, env, shown, job, cfg, prepared); err != nil {
+	if err := f.train(ctx, env, job, cfg, prepared); err != nil {
 		return err
 	}
 	if env.ReportsJob() {
-		f.display.Next(shown.Env.Out, cfg.Out)
+		f.display.Next(env.Out, cfg.Out)
 	}
 	return nil
 }
@@ -197,12 +194,11 @@ func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
 
 // train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
 // before.
-func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Display, job *trainer.Job, cfg config.Config, prepared func() bool) error {
-	defer running.StartSideTasks(cfg, f.report, job.Folder, shown.Env).End()
-	shown.Follow(cfg.Out, cfg.Steps)
+func (f *TrainFlags) train(ctx context.Context, env cli.Env, job *trainer.Job, cfg config.Config, prepared func() bool) error {
+	defer running.StartSideTasks(cfg, f.report, job.Folder, env).End()
 	needed := running.JobResources(job, cfg.Out)
-	more := append(shown.Ranks, "--out", cfg.Out, "--lock", job.Folder.Identity())
-	world, err := f.ranks.Here(shown.Env, needed)
+	more := []string{"--out", cfg.Out, "--lock", job.Folder.Identity()}
+	world, err := f.ranks.Here(env, needed)
 	if err != nil {
 		return err
 	}
@@ -211,7 +207,7 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 		if err := job.Close(); err != nil { // the ranks read what they need
 			return err
 		}
-		err = f.ranks.Launch(ctx, shown.Env, needed, more)
+		err = f.ranks.Launch(ctx, env, needed, more)
 	} else if env.Member == nil && ctx.Err() != nil {
 		err = cli.Fail(spmd.ErrNotBegun, cli.ExitInterrupted)
 	} else {
@@ -224,7 +220,7 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 		}
 	}
 	if errors.Is(err, spmd.ErrNotBegun) {
-		running.PrintNotBegun(shown.Env.ErrOut, cfg.Out, f.ranks.Count)
+		running.PrintNotBegun(env.ErrOut, cfg.Out, f.ranks.Count)
 	}
 	if errors.Is(err, events.ErrInterrupted) {
 		return cli.Fail(err, cli.ExitInterrupted)
