@@ -29,7 +29,7 @@ func commands() []cli.Command {
 			"eval --checkpoint runs/debug-1",
 			"-np 2 eval --checkpoint runs/debug-1 --data corpus/ --json",
 		}},
-		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN...|CHECKPOINT|FOLDER]", About: "describe a model, its layouts and pipelines, a run with its checkpoints, or a recipe", Define: inspecting.DefineInspect, Examples: []string{
+		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN...|CHECKPOINT|FOLDER]", About: "describe a model, its layouts and pipelines, or a run with its checkpoints", Define: inspecting.DefineInspect, Examples: []string{
 			"inspect 671B",
 			"inspect 16B -np 64 --layouts --hosts 2",
 			"inspect small -np 4 --pp 4 --set pp_schedule=DualPipeV --batch 8",

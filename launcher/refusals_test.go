@@ -101,7 +101,7 @@ var refusals = [][2]string{
 	{"inspect small --schedule", "--pp 4"},
 	{"-np 8 inspect --layouts --hosts 3", "8 ranks"},
 	{"-np 8 inspect --layouts --set dp_replicate=3", "does not divide"},
-	{"inspect --recipe bf16", "quantizes nothing"},
+	{"inspect --recipe bf16", "docs/recipes"},
 
 	{"check", "training step"},
 	{"check empty --write x empty", "one folder"},

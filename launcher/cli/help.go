@@ -179,7 +179,7 @@ const ownFlags = "flags"
 
 // commonFlags are the flags that help shows of a command with many, in its order: those of all
 // commands that train, then those of project.
-const commonFlags = "np flavor json quick seeds margin jobs layouts schedule hosts verify html recipe data tokenizer steps batch micro-batch seq " +
+const commonFlags = "np flavor json quick seeds margin jobs layouts schedule hosts verify html data tokenizer steps batch micro-batch seq " +
 	"precision optimizer.lr recompute set ep pp ranks out resume save-every eval-every dry-run cp tp pp-schedule " +
 	"model gpu gpus vp software exchange overlap routing imbalance"
 

@@ -8,7 +8,7 @@ var removedCommands = map[string]string{
 	"data inspect": "launcher data tokenize counts documents, bytes and tokens, and so does launcher train --dry-run",
 	"checkpoint":   "launcher inspect RUN lists checkpoints, inspect RUN --verify reads every byte, and convert exports weights",
 	"layouts":      "launcher inspect FLAVOR -np N --layouts lists layouts",
-	"recipe":       "launcher inspect --recipe NAME prints a recipe",
+	"recipe":       "docs/recipes/nvfp4.toml is a recipe to change",
 	"report":       "launcher inspect RUN --html writes the page of a run",
 	"routes":       "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md)",
 	"run":          "the scripts in docs/recipes do the same, and train --config reads a configuration",

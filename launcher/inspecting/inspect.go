@@ -19,7 +19,6 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/recipefile"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/system"
@@ -30,7 +29,7 @@ import (
 // inspectFlags are the flags of inspect outside the configuration.
 type inspectFlags struct {
 	ranks, hosts       int
-	config, recipe     string
+	config             string
 	json, html, verify bool
 	layouts, schedule  bool
 	given              *[]cli.Assignment
@@ -48,7 +47,6 @@ func DefineInspect(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.schedule, "schedule", false, "with --pp, list what each rank of the pipeline does")
 	fs.BoolVar(&f.html, "html", false, "write report.html of a run again")
 	fs.BoolVar(&f.verify, "verify", false, "read every byte of a checkpoint, or of all checkpoints of a run")
-	fs.StringVar(&f.recipe, "recipe", "", "`NAME` print a built-in recipe as a file, a start for --set recipe=FILE")
 	fs.BoolVar(&f.json, "json", false, "print JSON; one layout per line")
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	f.given = cli.Bind(all, cli.TrainDefaults)
@@ -65,7 +63,7 @@ func DefineInspect(fs *flag.FlagSet) cli.Action {
 }
 
 // modes are flags. Inspect takes at most one of them, and the first two take no other flag.
-var modes = []string{"html", "verify", "layouts", "schedule", "recipe"}
+var modes = []string{"html", "verify", "layouts", "schedule"}
 
 // oneMode refuses flags that the chosen mode would ignore.
 func (f *inspectFlags) oneMode() error {
@@ -103,9 +101,6 @@ func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
 	cfg, err := f.configure(env.Args)
 	if err != nil {
 		return err
-	}
-	if f.recipe != "" {
-		return f.printRecipe(env.Out, cfg)
 	}
 	if err := f.check(cfg); err != nil {
 		return err
@@ -145,20 +140,6 @@ func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
 		return listCheckpoints(env.Out, env.Args[0])
 	}
 	return nil
-}
-
-// printRecipe prints a built-in low-precision recipe, varied by keys, as a file for the key recipe.
-func (f *inspectFlags) printRecipe(out io.Writer, cfg config.Config) error {
-	cfg.Precision = f.recipe
-	p, err := cfg.Recipe()
-	if err != nil {
-		return err
-	}
-	if !p.Quantizes() {
-		return fmt.Errorf("%s quantizes nothing: name another recipe, such as nvfp4", p.Name)
-	}
-	_, err = fmt.Fprint(out, recipefile.Text(p))
-	return err
 }
 
 // configure finds the configuration to inspect: that of a flavor or of a folder.
