@@ -74,21 +74,6 @@ func TestCompareInterrupt(t *testing.T) {
 	}
 }
 
-// Mistakes leave no trace on the disk.
-func TestCompareUsage(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	for args, want := range map[string]string{
-		"-np 3": "1, 2 or 4",
-		"--set ep_exchange=standard --precision bf16,mxfp8+wire": "ep_exchange onesided",
-		"--precision bf16,bf16+optimizer.epz=1":                  `no setting "optimizer.epz"`,
-		"--vary optimizer.lr=1,2":                                "as arms",
-	} {
-		refuse(t, cli.ExitUsage, comparing(data, strings.Fields(args)...), want)
-	}
-	same(t, files(t, "."), nil)
-}
-
 // A comparison takes its configuration from a file, over its own defaults and under flags.
 func TestCompareConfig(t *testing.T) {
 	data := text(t)

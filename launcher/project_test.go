@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"spmoe/bench/projection"
-	"spmoe/launcher/cli"
 )
 
 func TestProject(t *testing.T) {
@@ -33,26 +32,6 @@ func TestProject(t *testing.T) {
 				t.Errorf("%q: no %q in\n%s", x.args, want, out)
 			}
 		}
-	}
-}
-
-func TestProjectRefused(t *testing.T) {
-	dir := t.TempDir()
-	bad := write(t, filepath.Join(dir, "gpu.json"), `{"name":"X1"}`)
-	for want, args := range map[string][]string{
-		"use one of B200":                          {"project", "--gpu", "tpu"},
-		"does not divide 256 GPUs":                 {"project", "--ep", "48"},
-		"without any activation":                   {"project", "--gpu", "h100"},
-		"field bf16_tflops is 0":                   {"project", "--hardware", bad},
-		"launcher project takes --routing natural": {"project", "--ratios", "x"},
-		"use one of round_robin":                   {"project", "--routing", "measured"},
-		"use standard or dedup":                    {"project", "--exchange", "maybe"},
-		"hidden_size is 0":                         {"project", "--model", write(t, filepath.Join(dir, "model.json"), `{"model_type":"x"}`)},
-		"untuned is 1.5":                           {"project", "--untuned", "1.5"},
-		"did you mean validate":                    {"project", "validat"},
-		"launcher project --gpu GPU":               tiny("none", "--project", "tpu"),
-	} {
-		refuse(t, cli.ExitUsage, args, want)
 	}
 }
 

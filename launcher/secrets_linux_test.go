@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -47,30 +46,6 @@ func listening(t *testing.T, pid int) (all []string) {
 		}
 	}
 	return all
-}
-
-// The sockets of a process are found, so that it means something that a launcher has none.
-func TestListening(t *testing.T) {
-	before := len(listening(t, os.Getpid()))
-	for _, c := range []struct {
-		family  int
-		address syscall.Sockaddr
-	}{{syscall.AF_INET, &syscall.SockaddrInet4{}}, {syscall.AF_UNIX, &syscall.SockaddrUnix{Name: filepath.Join(t.TempDir(), "socket")}}} {
-		fd, err := syscall.Socket(c.family, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-		if err == nil {
-			defer syscall.Close(fd)
-			err = syscall.Bind(fd, c.address)
-		}
-		if err == nil {
-			err = syscall.Listen(fd, 1)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := listening(t, os.Getpid()); len(got) != before+2 {
-		t.Errorf("%d sockets listened before, and after two more: %q", before, got)
-	}
 }
 
 // checkSecrets looks for the secret in what was printed and in all files below dir, with which

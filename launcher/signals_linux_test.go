@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
@@ -155,37 +153,6 @@ func pipe(t *testing.T) (read, write *os.File) {
 	}
 	t.Cleanup(func() { read.Close(); write.Close() })
 	return read, write
-}
-
-// A short command ends quietly when its reader has gone. One with nothing to save ends after the
-// first signal although it is held up, here because no one reads its output.
-func TestClosedOutputOfShortCommand(t *testing.T) {
-	t.Parallel()
-	read, write := pipe(t)
-	read.Close()
-	p := prepare(t, "", "inspect", "debug")
-	p.Stdout = write
-	if code := p.begin(t).end(); code != 128+int(syscall.SIGPIPE) || p.errOut.String() != "" {
-		t.Errorf("exit code %d: %q", code, p.errOut.String())
-	}
-
-	read, write = pipe(t)
-	full := int(read.Fd())
-	room, err := unix.FcntlInt(uintptr(full), unix.F_SETPIPE_SZ, os.Getpagesize())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p = prepare(t, "", "help", "train", "--all")
-	p.Stdout = write
-	p.begin(t)
-	await(t, "a full pipe", func() bool {
-		held, err := unix.IoctlGetInt(full, unix.TIOCINQ)
-		return err == nil && held > room-1024 // the next line does not fit
-	})
-	p.Process.Signal(syscall.SIGTERM)
-	if code := p.end(); code != 143 {
-		t.Errorf("exit code %d: %s", code, p.errOut.String())
-	}
 }
 
 // stopText is what a run says at the first Ctrl-C.

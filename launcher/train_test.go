@@ -123,16 +123,6 @@ func TestTrainNamesWhatIsNext(t *testing.T) {
 	if !slices.Equal(strings.Split(next, "\n"), want) {
 		t.Fatalf("%q, want %q", next, want)
 	}
-	got := launch("generate", "--checkpoint", "my runs/one", "--prompt", "func ")
-	if got.code != cli.ExitOK || !strings.HasPrefix(got.out, "func ") {
-		t.Errorf("generate: %+v", got)
-	}
-	succeed(t, "convert", "--from", "my runs/one", "--to", "my runs/one-hf")
-	for _, file := range []string{"my runs/one/report.html", "my runs/one-hf/config.json"} {
-		if _, err := os.Stat(file); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // A run whose steps are skipped ends with the code that says not to start it again, and names them;
@@ -180,7 +170,7 @@ func TestFlagsOfRanksAreCompared(t *testing.T) {
 			return // package trainer compares the configuration
 		}
 		was := value(of.Name)
-		if !slices.ContainsFunc([]string{"1", "1s", "process", "core", "json", "always"}, func(v string) bool {
+		if !slices.ContainsFunc([]string{"1", "1s", "process", "core", "json"}, func(v string) bool {
 			return of.Value.Set(v) == nil
 		}) {
 			t.Fatalf("--%s: no value fits", of.Name)

@@ -80,26 +80,6 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What is wrong in a record is said with its line, wherever the follower stands.
-func TestFollowRefuses(t *testing.T) {
-	run := t.TempDir()
-	path := filepath.Join(run, File)
-	good := `{"step":{"step":1,"loss":1}}` + "\n"
-	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f := Follow(run)
-	next(t, f, false)
-	for bad, want := range map[string]string{"{}\n": ":2: it has none", strings.Repeat("x", maxLine) + "\n": ":2: "} {
-		if err := os.WriteFile(path, []byte(good+bad), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := f.Next(); err == nil || !strings.Contains(err.Error(), File+want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-}
-
 // Text of a model is any bytes, and may be long: what can be read again is written.
 func TestSampleIsBounded(t *testing.T) {
 	for _, text := range []string{"", "\xff\xfe", strings.Repeat("é", maxSample), strings.Repeat("\xff", maxSample), strings.Repeat("\x00", 2*maxSample)} {
@@ -111,23 +91,6 @@ func TestSampleIsBounded(t *testing.T) {
 		if n := len(got.Text); got.Prompt != got.Text || n > maxSample || len(text) > maxSample && n < maxSample/3-3 && n != 3 {
 			t.Errorf("%.20q: %d bytes are recorded", text, n)
 		}
-	}
-}
-
-// Where runs are compared, neither the clock nor the machine counts, and nothing of the log itself
-// changes.
-func TestTimeless(t *testing.T) {
-	a, b := sample(), sample()
-	b.Starts, b.Phases, b.Times = nil, nil, nil
-	for i := range b.Steps {
-		b.Steps[i].Seconds, b.Steps[i].Time = 7, 8
-	}
-	if !reflect.DeepEqual(a.Timeless(), b.Timeless()) || b.Steps[0].Seconds != 7 {
-		t.Errorf("%+v and %+v", a.Timeless(), b)
-	}
-	b.Steps[1].Loss++
-	if reflect.DeepEqual(a.Timeless(), b.Timeless()) {
-		t.Error("another loss makes no difference")
 	}
 }
 

@@ -260,41 +260,6 @@ func TestLoadIncomplete(t *testing.T) {
 	refused(t, err, "model.layers.0.mlp.", "[128 64]", "[256 64]", "another model")
 }
 
-func TestDTypesOfFiles(t *testing.T) {
-	dir := folder(t, nil,
-		safetensors.Tensor{Name: "lm_head.weight", DType: safetensors.F16, Shape: []int{3}, Data: []byte{0x00, 0x3c, 0x01, 0x00, 0x00, 0xfc}},
-		safetensors.Tensor{Name: "model.embed_tokens.weight", DType: safetensors.BF16, Shape: []int{2}, Data: []byte{0x80, 0x3f, 0xc0, 0xbf}},
-		safetensors.Tensor{Name: "model.norm.weight", DType: safetensors.I64, Shape: []int{1}, Data: make([]byte, 8)})
-	s := opened(t, dir)
-	if got, want := all(t, s, "lm_head.weight"), []float32{1, 0x1p-24, float32(math.Inf(-1))}; !slices.Equal(got, want) {
-		t.Errorf("F16 is read as %v, want %v", got, want)
-	}
-	if got, want := all(t, s, "model.embed_tokens.weight"), []float32{1, -1.5}; !slices.Equal(got, want) {
-		t.Errorf("BF16 is read as %v, want %v", got, want)
-	}
-	refused(t, s.ReadInto("model.norm.weight", []int{1}, 0, make([]float32, 1)), dir, singleName, `"model.norm.weight" is I64`)
-}
-
-// Any configuration of a run is refused, or describes a model that can be built.
-func FuzzParseConfig(f *testing.F) {
-	f.Add([]byte("flavor = 'debug'\ntokenizer = 'bytes'\nsteps = 3\n[model]\nlayers = 9\n[model.yarn]\nfactor = 4.0\noriginal_positions = 64\n"))
-	f.Add([]byte("flavor = 'small'\nmodel = { layers = 3, experts = 7 }\n"))
-	f.Add([]byte("flavor = 3"))
-	f.Add([]byte("[[model]]\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := parseConfig(text)
-		if err != nil {
-			if len(err.Error()) > 10_000 {
-				t.Errorf("an error of %d bytes", len(err.Error()))
-			}
-			return
-		}
-		if err := c.Model.Validate(); err != nil {
-			t.Errorf("%q: %v", text, err)
-		}
-	})
-}
-
 // An element that is not finite is an error that names the tensor and the element.
 func TestNotFinite(t *testing.T) {
 	for name, bad := range map[string]float64{"NaN": math.NaN(), "+Inf": math.Inf(1), "-Inf": math.Inf(-1)} {
