@@ -22,7 +22,6 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	s := newSuite()
-	defer s.close()
 	k := kernel{
 		name: "spin", shape: "1x2x3", work: 5,
 		limit: limit{"a made-up limit", "GFLOP/s", func(*suite) Rate {

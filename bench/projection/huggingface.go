@@ -44,23 +44,14 @@ type hfModel struct {
 	ExpertInter  int    `json:"moe_intermediate_size"`
 	Shared       int    `json:"n_shared_experts"`
 	SharedInter  int    `json:"shared_expert_intermediate_size"`
-	MambaShared  int    `json:"moe_shared_expert_intermediate_size"`
 	Latent       int    `json:"moe_latent_size"`
 	Groups       int    `json:"n_group"`
 	TopKGroups   int    `json:"topk_group"`
 	MTP          int    `json:"num_nextn_predict_layers"`
 	Act          string `json:"mlp_hidden_act"`
 
-	Pattern      string `json:"hybrid_override_pattern"` // M: Mamba-2, E: experts, *: attention
-	MambaHeads   int    `json:"mamba_num_heads"`
-	MambaHeadDim int    `json:"mamba_head_dim"`
-	State        int    `json:"ssm_state_size"`
-	MambaGroups  int    `json:"n_groups"`
-
-	DeltaKeys   int `json:"linear_num_key_heads"`
-	DeltaValues int `json:"linear_num_value_heads"`
-	DeltaDim    int `json:"linear_value_head_dim"`
-	Interval    int `json:"full_attention_interval"`
+	Pattern     string `json:"hybrid_override_pattern"` // of Mamba-2
+	DeltaValues int    `json:"linear_num_value_heads"`
 }
 
 // ParseModel reads a model from a Hugging Face config.json.
@@ -75,6 +66,9 @@ func ParseModel(name string, text []byte, mtp bool) (Model, error) {
 	}
 	if h.Type == "deepseek_v4" {
 		return Model{}, fmt.Errorf("%s: a configuration of DeepSeek-V4, whose indexer and hash layers have other fields: give the name DeepSeek-V4-Flash or DeepSeek-V4-Pro, with --layers if it has fewer", name)
+	}
+	if h.Pattern != "" || h.DeltaValues > 0 {
+		return Model{}, fmt.Errorf("%s: a model with layers of Mamba-2 or Gated DeltaNet: give one of the names that --model lists, with --layers if it has fewer", name)
 	}
 	h.Experts = cmp.Or(h.Experts, h.NumExperts, h.LocalExperts)
 	if h.Experts > 0 {
@@ -109,10 +103,7 @@ func (h hfModel) check() error {
 		{"q_lora_rank", h.QRank, false},
 		{"qk_nope_head_dim", h.Nope, false}, {"qk_rope_head_dim", h.Rope, h.KVRank > 0}, {"v_head_dim", h.Value, h.KVRank > 0},
 		{"n_shared_experts", h.Shared, false}, {"sliding_window", h.Window, false}, {"index_topk", h.Top, false}, {"index_n_heads", h.Index, false}, {"moe_latent_size", h.Latent, false},
-		{"mamba_num_heads", h.MambaHeads, h.Pattern != ""}, {"mamba_head_dim", h.MambaHeadDim, h.Pattern != ""},
-		{"ssm_state_size", h.State, h.Pattern != ""}, {"n_group", h.Groups, false}, {"topk_group", h.TopKGroups, false},
-		{"first_k_dense_replace", h.Dense, false}, {"linear_num_key_heads", h.DeltaKeys, false},
-		{"linear_num_value_heads", h.DeltaValues, false}, {"linear_value_head_dim", h.DeltaDim, h.DeltaValues > 0},
+		{"n_group", h.Groups, false}, {"topk_group", h.TopKGroups, false}, {"first_k_dense_replace", h.Dense, false},
 	} {
 		if f.value < 0 || f.value > most || f.needs && f.value == 0 {
 			return fmt.Errorf("%s is %d: give 1 to %d", f.name, f.value, most)
@@ -121,9 +112,6 @@ func (h hfModel) check() error {
 	if h.Layers > 1000 || h.Experts > 1<<14 || h.TopK > 256 || h.Dense > h.Layers || h.Experts > 0 && h.TopK > h.Experts {
 		return fmt.Errorf("%d layers, %d of them dense, and %d of %d experts per token: give at most 1000 layers and 256 of 16384 experts",
 			h.Layers, h.Dense, h.TopK, h.Experts)
-	}
-	if h.Pattern != "" && (len(h.Pattern) != h.Layers || strings.Trim(h.Pattern, "ME*") != "") {
-		return fmt.Errorf("hybrid_override_pattern is %.100q: give %d of M (Mamba-2), E (experts) and * (attention)", h.Pattern, h.Layers)
 	}
 	return nil
 }
@@ -134,8 +122,8 @@ func (h hfModel) config() moe.Config {
 		Experts: max(h.Experts, 1), TopK: max(h.TopK, 1), ExpertInter: max(h.ExpertInter, 1), SharedExperts: h.Shared,
 		Groups: max(h.Groups, 1), TopKGroups: max(h.TopKGroups, 1),
 	}
-	if shared := cmp.Or(h.SharedInter, h.MambaShared); shared > 0 {
-		c.SharedExperts = max(1, shared/c.ExpertInter)
+	if h.SharedInter > 0 {
+		c.SharedExperts = max(1, h.SharedInter/c.ExpertInter)
 	}
 	if h.KVRank > 0 {
 		c.QRank, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = h.QRank, h.KVRank, h.Nope, h.Rope, h.Value
@@ -158,15 +146,6 @@ func (h hfModel) variant() (v Variant) {
 	}
 	if h.Top > 0 {
 		v.Window, v.Windowed, v.IndexHeads = h.Top, 1, max(h.Index, 1)
-	}
-	if h.Pattern != "" {
-		v.Mamba = &Mamba{
-			Layers: strings.Count(h.Pattern, "M"), Experts: strings.Count(h.Pattern, "E"),
-			Heads: h.MambaHeads, HeadDim: h.MambaHeadDim, State: h.State, Groups: max(h.MambaGroups, 1),
-		}
-	}
-	if h.DeltaValues > 0 && h.Interval > 1 {
-		v.Delta = &Delta{Layers: h.Layers - h.Layers/h.Interval, KeyHeads: h.DeltaKeys, Heads: h.DeltaValues, HeadDim: h.DeltaDim}
 	}
 	return v
 }
