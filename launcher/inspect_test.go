@@ -92,7 +92,7 @@ func resolvedFrom(t *testing.T, text string) config.Config {
 func TestInspectText(t *testing.T) {
 	out := succeed(t, "inspect", "671B", "-np", "64", "--seq", "4096")
 	for _, want := range []string{
-		"671B, bf16, on 64 ranks; steps of 512 sequences of 4096 tokens", "training: 20000 steps", "learning rate 0.00022, warm-up of 2000 steps", "parameters: 671 B total, 37.55 B active", "\nrouted experts               653.9 B     20.43 B       97.4%\n",
+		"671B, bf16, on 64 ranks; steps of 512 sequences of 4096 tokens", "parameters: 671 B total, 37.55 B active", "\nrouted experts               653.9 B     20.43 B       97.4%\n",
 		"\nattention projections ", "\nattention scores ", "\ndense FFN ", "\nrouter ", "\nshared experts ", "\noutput head ",
 		"KV cache per token: 4997120 bytes, keys and values of 128 heads",
 	} {

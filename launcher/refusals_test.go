@@ -90,7 +90,7 @@ var refusals = [][2]string{
 	{"eval --seq 5000", "4096"},
 	{"eval --max-tokens 20 --seq 32", "window of 32"},
 	{"convert --from runs/run", "--to FOLDER"},
-	{"convert --from runs/run --to x --shard-size 5G", "5G"},
+	{"convert --from runs/run --to x --shard-size 5G", "one file"},
 	{"convert --from runs/run --to empty", "empty exists"},
 	{"inspect none --html", "none"},
 	{"inspect debug --layouts --schedule", "one of them"},

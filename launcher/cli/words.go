@@ -38,6 +38,7 @@ var flagAdvice = map[string]string{
 	"gpus":   "spmoe computes on CPUs: -np sets the ranks and --threads the threads of each",
 	"nnodes": "start the launcher with mpirun or srun to use several hosts (docs/cluster.md)",
 
+	"shard-size":    "convert writes one file, and save_pretrained of transformers divides it: leave it out",
 	"plain":         "the log is all that train prints: leave it out",
 	"color":         "the log has no colors: leave it out",
 	"averaged":      "runs keep no average of their weights any more: leave it out to use the last ones",

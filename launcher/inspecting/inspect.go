@@ -194,7 +194,7 @@ func (f *inspectFlags) check(cfg config.Config) error {
 func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
 	n, memory, machine := cfg.Model.Count(), estimate.Memory(cfg, ranks), system.ReadMemory()
 	flops, each := cfg.Model.FLOPsPerToken(cfg.Seq), estimate.BytesPerParameter(cfg, ranks)
-	for _, line := range append(describeTraining(cfg),
+	for _, line := range []string{
 		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
 		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
 		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s, process %s)", report.Plural(ranks, "rank"),
@@ -203,7 +203,7 @@ func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
 			each.All, each.Weights, each.Gradients, each.Optimizer, each.Snapshot, each.Process),
 		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(estimate.AllMemory(cfg, ranks).Total()),
 			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
-	) {
+	} {
 		fmt.Fprintf(out, "%s%s\n", prefix, line)
 	}
 }

@@ -22,17 +22,16 @@ import (
 
 // Result describes what Convert has written.
 type Result struct {
-	Tensors, Files int
-	Bytes          int64 // of tensors
+	Tensors int
+	Bytes   int64 // of tensors
 }
 
 // Convert writes a checkpoint to the folder to, which must not exist: config.json,
-// model.safetensors or shards with their index, and the tokenizer's files. The folder appears when
-// it is complete, and is durable when Convert returns. After an error, or when ctx is cancelled,
+// model.safetensors, and the tokenizer's files. The folder appears when it is complete, and is durable when Convert returns. After an error, or when ctx is cancelled,
 // nothing is left behind.
 func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
 	if s.json != nil {
-		return r, fmt.Errorf("%s is a Hugging Face model already: give a run or a checkpoint; transformers changes the type and the shards of its models", s.path)
+		return r, fmt.Errorf("%s is a Hugging Face model already: give a run or a checkpoint; transformers changes the type of its models", s.path)
 	}
 	if err := Free(to); err != nil {
 		return r, err
@@ -58,8 +57,12 @@ func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, e
 	if err != nil {
 		return r, err
 	}
-	if r, err = s.writeShards(ctx, temp, tensors, o); err != nil {
+	if err := s.writeFile(ctx, filepath.Join(temp, singleName), tensors, o); err != nil {
 		return r, err
+	}
+	r.Tensors = len(tensors)
+	for _, t := range tensors {
+		r.Bytes += o.bytes(t)
 	}
 	if err := errors.Join(system.SyncFolder(os.Open(temp)), os.Rename(temp, to)); err != nil {
 		return r, err
@@ -117,50 +120,6 @@ func (s *Source) familyTensors() ([]Tensor, error) {
 		}
 	}
 	return slices.DeleteFunc(all, func(t Tensor) bool { return isBias(t.Name) }), nil
-}
-
-// writeShards writes the weights and, if they take several files, the index.
-func (s *Source) writeShards(ctx context.Context, dir string, tensors []Tensor, o Options) (r Result, err error) {
-	shards, total := o.plan(tensors)
-	files := map[string]string{}
-	for i, tensors := range shards {
-		name := singleName
-		if len(shards) > 1 {
-			name = fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(shards), shardExt)
-		}
-		if err := s.writeFile(ctx, filepath.Join(dir, name), tensors, o); err != nil {
-			return r, err
-		}
-		for _, t := range tensors {
-			files[t.Name] = name
-			r.Bytes += o.bytes(t)
-		}
-		if o.Progress != nil {
-			o.Progress(r.Bytes, total)
-		}
-	}
-	r.Tensors, r.Files = len(files), len(shards)
-	if len(shards) == 1 {
-		return r, nil
-	}
-	return r, writeJSON(dir, indexName, map[string]any{"metadata": map[string]int64{"total_size": total}, "weight_map": files})
-}
-
-// plan divides the tensors, in their order, among files. It returns their total bytes, too.
-func (o Options) plan(tensors []Tensor) (shards [][]Tensor, total int64) {
-	var current []Tensor
-	size := int64(0)
-	for _, t := range tensors {
-		n := o.bytes(t)
-		if o.Shard > 0 && len(current) > 0 && size+n > o.Shard {
-			shards = append(shards, current)
-			current, size = nil, 0
-		}
-		current = append(current, t)
-		size += n
-		total += n
-	}
-	return append(shards, current), total
 }
 
 // writeConfig writes config.json and the files of the tokenizer.

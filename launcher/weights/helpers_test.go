@@ -3,6 +3,7 @@ package weights
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -111,17 +112,6 @@ func f32(values ...float32) (data []byte) {
 	return data
 }
 
-// sharded returns the reference's model in several files.
-func sharded(t testing.TB) string {
-	t.Helper()
-	run, _ := runOf(t, reference, 0, 1)
-	dir := filepath.Join(t.TempDir(), "sharded")
-	if _, err := opened(t, run).Convert(t.Context(), dir, Options{FP32: true, Shard: 400_000}); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // run makes the folder of a run whose only checkpoint, by two ranks, holds the reference's weights
 // times factor, and an MTP module of the weights of its last layer.
 func run(t testing.TB, factor float32) (dir string, config moe.Config) {
@@ -176,4 +166,26 @@ func runOf(t testing.TB, folder string, mtp int, factor float32) (dir string, co
 		t.Fatal(err)
 	}
 	return dir, config
+}
+
+// sharded returns the reference's model in several files.
+func sharded(t testing.TB) string {
+	t.Helper()
+	dir, s := t.TempDir(), opened(t, reference)
+	index, parts := map[string]string{}, make([][]safetensors.Tensor, 4)
+	for i, x := range s.Tensors() {
+		part := i * len(parts) / len(s.Tensors())
+		parts[part] = append(parts[part], safetensors.Tensor{Name: x.Name, DType: safetensors.F32, Shape: x.Shape, Data: f32(all(t, s, x.Name)...)})
+		index[x.Name] = fmt.Sprintf("model-%05d-of-00004.safetensors", part+1)
+	}
+	for i, tensors := range parts {
+		if err := safetensors.Write(filepath.Join(dir, fmt.Sprintf("model-%05d-of-00004.safetensors", i+1)), tensors, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writeJSON(dir, indexName, map[string]any{"weight_map": index}); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, configName), readFile(t, filepath.Join(reference, configName)))
+	return dir
 }

@@ -18,13 +18,6 @@ type Options struct {
 	// FP32 keeps the type of the master weights. Otherwise they become BF16, rounded to nearest
 	// even, except selection biases.
 	FP32 bool
-
-	// Shard is the maximum size of a file in bytes, unless a single tensor is larger; 0: one file.
-	Shard int64
-
-	// Progress, if not nil, is called after each file with the bytes of tensors written so far and
-	// in total.
-	Progress func(written, total int64)
 }
 
 // dtype returns the type that a tensor is written in.
