@@ -138,7 +138,7 @@ func TestVersion(t *testing.T) {
 		t.Errorf("%q, want %q", got, out)
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "text:   the Go sources in ", "tier:   " + cpu.Best().String(), "tiers of this CPU"} {
+	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "text:   the Go sources in ", "tiers of this CPU and build, " + cpu.Best().String() + " in use"} {
 		if !strings.HasPrefix(lines[i], want) {
 			t.Errorf("line %d is %q, want %q", i, lines[i], want)
 		}
