@@ -162,19 +162,6 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Processes that torchrun starts do not train side by side.
-func TestTorchrun(t *testing.T) {
-	for name, value := range map[string]string{"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4"} {
-		t.Setenv(name, value)
-	}
-	t.Chdir(t.TempDir())
-	for _, args := range []string{"train --data " + text(t), "compare", "bench exchange"} {
-		refuse(t, cli.ExitUsage, strings.Fields(args), "torchrun")
-	}
-	t.Setenv("WORLD_SIZE", "1")
-	succeed(t, "train", "--dry-run")
-}
-
 // A checkpoint that cannot be resumed as asked ends with code 2, and the run stays as it was.
 func TestResumeErrors(t *testing.T) {
 	data := text(t)

@@ -110,21 +110,6 @@ func TestTrainText(t *testing.T) {
 	}
 }
 
-// A run that is complete names its report, and commands that work on it. Logs for programs do not.
-func TestTrainNamesWhatIsNext(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	out := succeed(t, tiny(data, "--out", "my runs/one", "--report")...)
-	_, next, _ := strings.Cut(out, "\nnext:\n")
-	want := []string{
-		"  report: my runs/one/report.html", "  text:   launcher generate --checkpoint 'my runs/one' --prompt 'func '",
-		"  export: launcher convert --from 'my runs/one' --to 'my runs/one-hf'", "",
-	}
-	if !slices.Equal(strings.Split(next, "\n"), want) {
-		t.Fatalf("%q, want %q", next, want)
-	}
-}
-
 // A run whose steps are skipped ends with the code that says not to start it again, and names them;
 // what it has saved is whole. A run that ends without finite losses has failed.
 func TestDiverged(t *testing.T) {

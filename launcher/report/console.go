@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,12 +183,6 @@ func Printable(text string) string {
 		}
 		return '\u00b7'
 	}, strings.ToValidUTF8(text, "\u00b7"))
-}
-
-// Commands returns the commands that write text with a run's model, and that export it.
-func Commands(folder string) (generate, export string) {
-	return "launcher generate --checkpoint " + Shell(folder) + " --prompt 'func '",
-		"launcher convert --from " + Shell(folder) + " --to " + Shell(filepath.Clean(folder)+"-hf")
 }
 
 // Shell quotes a path for a shell command if necessary.

@@ -6,13 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
-	"spmoe/launcher/report/page"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 )
@@ -44,18 +41,4 @@ func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg config.Confi
 	}
 	fmt.Fprintf(out, "%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N --set schedule_steps=%d, with N above %d\n",
 		cfg.Out, end.Step, report.Plural(cfg.Steps, "step"), float64(end.HeldOut), report.Shell(cfg.Out), cfg.PlannedSteps(), cfg.Steps)
-}
-
-// Next prints what to do with a run that is complete.
-func (f *DisplayFlags) Next(out io.Writer, folder string) {
-	if f.Format == "json" {
-		return
-	}
-	fmt.Fprintln(out, "next:")
-	path := filepath.Join(folder, page.File)
-	if _, err := os.Stat(path); err == nil {
-		fmt.Fprintf(out, "  report: %s\n", path)
-	}
-	generate, export := report.Commands(folder)
-	fmt.Fprintf(out, "  text:   %s\n  export: %s\n", generate, export)
 }

@@ -79,9 +79,6 @@ func (f *RankFlags) Check(env cli.Env) error {
 	if err := f.adoptCluster(env); err != nil {
 		return err
 	}
-	if err := refuseTorchrun(env); err != nil {
-		return err
-	}
 	switch {
 	case f.Kind == "goroutine" && (f.bind != "none" || f.Tag || f.stacks || f.heap != 0 && env.Cluster == nil || f.spares != 0):
 		return errors.New("--bind-to, --tag-output, --get-stack-traces, --heap-mib and --spares need rank processes: add --ranks process")

@@ -152,13 +152,7 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := claim.Begin(from); err != nil {
 		return err
 	}
-	if err := f.train(ctx, env, job, cfg, prepared); err != nil {
-		return err
-	}
-	if env.ReportsJob() {
-		f.display.Next(env.Out, cfg.Out)
-	}
-	return nil
+	return f.train(ctx, env, job, cfg, prepared)
 }
 
 // newData reports whether data that is not that of the checkpoint may begin: it must be named.
