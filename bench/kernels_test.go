@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,16 +38,6 @@ func TestMatch(t *testing.T) {
 	})
 	if want := []string{"fp32_gemm 1024x1024x1024", "quantize 64x1024"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("measured %q, %v, want %q", names, err, want)
-	}
-}
-
-// TestInterrupted: a run that is over measures no more.
-func TestInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := Kernels(ctx, Options{Quick: true}, func(r Result) { t.Errorf("%s was measured", r.Name) })
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v", err)
 	}
 }
 

@@ -212,22 +212,12 @@ func TestRefused(t *testing.T) {
 	}{
 		{func(r *Run) { r.Model = "70B" }, `model "70B" is unknown: use one of`},
 		{func(r *Run) { r.GPU = "B100" }, `GPU "B100" is unknown: use one of B200`},
-		{func(r *Run) { r.Software = "jax" }, `software "jax" is unknown: use one of megatron, pytorch, torchtitan`},
-		{func(r *Run) { r.Exchange = "deepep" }, `exchange "deepep" is unknown: use one of standard, dedup`},
-		{func(r *Run) { r.Precision = "fp4" }, `precision "fp4"`},
 		{func(r *Run) { r.GPU, r.Precision = "H200", "mxfp8" }, "which has no MX units: use fp8"},
-		{func(r *Run) { r.Routing = "random" }, `routing "random"`},
 		{func(r *Run) { r.Routing = Natural }, "give 1 or more with routing natural"},
 		{func(r *Run) { r.Recompute = "all" }, `recompute "all" is unknown: use one of none, selective`},
-		{func(r *Run) { r.Graphs = "some" }, `graphs "some"`},
-		{func(r *Run) { r.Untuned = 2 }, "untuned is 2: give 0 to 1"},
-		{func(r *Run) { r.TP = 0 }, "tp is 0: give 1 to"},
 		{func(r *Run) { r.EP = 48 }, "ep 48 times pp 2 does not divide 256 GPUs"},
 		{func(r *Run) { r.GPUs, r.EP, r.Batch = 384, 96, 4608 }, "ep 96 does not divide 256 experts"},
-		{func(r *Run) { r.Batch = 100 }, "do not divide a batch of 100"},
 		{func(r *Run) { r.PP, r.VP, r.EP = 16, 4, 16 }, "is more than 61 layers"},
-		{func(r *Run) { r.Duplicate = 4 }, "duplicate is 4 but tp 2"},
-		{func(r *Run) { r.TopK = 300 }, "top-k 300"},
 		{func(r *Run) { r.GPU = "H100" }, "need 89 GB per GPU without any activation, the H100 has 80: give more GPUs"},
 	} {
 		r := Target()

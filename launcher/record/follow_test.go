@@ -1,7 +1,6 @@
 package record
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -92,47 +91,4 @@ func TestSampleIsBounded(t *testing.T) {
 			t.Errorf("%.20q: %d bytes are recorded", text, n)
 		}
 	}
-}
-
-// However a record comes, in which two parts, a follower gets what a reader of the whole does, or
-// refuses what that refuses. What it gets can be written and read again.
-func FuzzFollow(f *testing.F) {
-	log := sample()
-	f.Add(written(f, []Line{
-		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantized: &log.Quantized[0]}, {Times: log.Times},
-		{Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
-	}), 100)
-	f.Add([]byte("{\"done\":{}}\n\n"), 12)
-	f.Add([]byte("{\"step\":{\"loss\":null}}\n{\"usage\":{\"moved\":1}}\n{\"choices\":{\"step\":1,\"experts\":\"AAE=\"}}\n{"), 30)
-	f.Fuzz(func(t *testing.T, data []byte, cut int) {
-		run := t.TempDir()
-		read := func(from *Follower, text []byte) (lines []Line, err error) {
-			if err := os.WriteFile(filepath.Join(run, File), text, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			lines, again, err := from.Next()
-			if again {
-				t.Fatal("what was only added to begins again")
-			}
-			return lines, err
-		}
-		parts := Follow(run)
-		got, failed := read(parts, data[:max(0, min(cut, len(data)))])
-		if failed == nil {
-			var more []Line
-			more, failed = read(parts, data)
-			got = append(got, more...)
-		}
-		lines, err := read(Follow(run), data)
-		if (err != nil) != (failed != nil) && len(data) < maxLine {
-			t.Fatalf("a reader says %v, a follower %v", err, failed)
-		}
-		if err != nil {
-			return
-		}
-		text := written(t, lines)
-		if back, err := read(Follow(run), text); err != nil || !bytes.Equal(written(t, back), text) || !bytes.Equal(written(t, got), text) {
-			t.Errorf("%s comes back as %s, in parts as %s, %v", text, written(t, back), written(t, got), err)
-		}
-	})
 }
