@@ -148,6 +148,9 @@ func TestRun(t *testing.T) {
 	if text, _ := check(t, p); text != string(written) || len(text) > 1<<20 {
 		t.Errorf("the page has %d bytes, the file %d", len(text), len(written))
 	}
+	if want := 1 / (2 * math.Ln2); math.Abs(r.Bits[0]-want) > 1e-9 { // tokens of 2 bytes
+		t.Errorf("%g bits per byte are a nat per token, want %g", r.Bits[0], want)
+	}
 	for _, q := range append(record.Figures(), record.Quantity{Figure: "loss"}, record.Quantity{Figure: "validation"}) {
 		if q.Place != record.Optional && len(r.Curves[q.Figure].X) == 0 {
 			t.Errorf("the run has no curve %s", q.Figure)
