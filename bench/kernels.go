@@ -15,7 +15,8 @@ type Options struct {
 	Match *regexp.Regexp // only what matches in "name shape"; nil: all
 }
 
-// Kernels measures the engine's kernels on one core, and yields each result when it is complete. It ends early with ctx's error when ctx is cancelled.
+// Kernels measures the engine's kernels on one core, and yields each result when it is complete. It
+// ends early with ctx's error when ctx is cancelled.
 func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 	e := effort{rounds: 15, sample: 80 * time.Millisecond}
 	if o.Quick {

@@ -44,8 +44,8 @@ func updating(bytes int) limit {
 }
 
 // Memory delivers cache lines: changing one word per line transfers the whole line. Hardware
-// prefetchers follow each stream separately and stop at the end of its page, so some CPUs are faster
-// with several streams than with one.
+// prefetchers follow each stream separately and stop at the end of its page, so some CPUs are
+// faster with several streams than with one.
 
 const (
 	severalPlaces = 8

@@ -27,8 +27,8 @@ type Result struct {
 }
 
 // Convert writes a checkpoint to the folder to, which must not exist: config.json,
-// model.safetensors, and the tokenizer's files. The folder appears when it is complete, and is durable when Convert returns. After an error, or when ctx is cancelled,
-// nothing is left behind.
+// model.safetensors, and the tokenizer's files. The folder appears when it is complete, and is
+// durable when Convert returns. After an error, or when ctx is cancelled, nothing is left behind.
 func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
 	if s.json != nil {
 		return r, fmt.Errorf("%s is a Hugging Face model already: give a run or a checkpoint; transformers changes the type of its models", s.path)
