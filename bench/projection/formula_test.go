@@ -192,15 +192,11 @@ func TestCasts(t *testing.T) {
 	}
 }
 
-// DeepSeek-V4's indexers and gathered keys cost, and a configuration of it is refused.
+// DeepSeek-V4's indexers and gathered keys cost.
 func TestSparseAttention(t *testing.T) {
 	m := modelOf(t, "DeepSeek-V4-Flash", false)
 	if got, want := m.sparseBytes(4096), 64*1024*24/2+330*1024*3.5; got != want {
 		t.Errorf("%.0f bytes per token and layer, by hand %.0f", got, want)
-	}
-	_, err := ParseModel("v4.json", []byte(`{"model_type":"deepseek_v4","hidden_size":4096}`), false)
-	if err == nil || !strings.Contains(err.Error(), "give the name DeepSeek-V4-Flash") {
-		t.Errorf("a configuration of DeepSeek-V4 gives %v", err)
 	}
 }
 
@@ -233,6 +229,25 @@ func TestRefused(t *testing.T) {
 		`{"bf16_tflops":1,"hbm_gb":1,"hbm_tbs":1,"nvlink_gbs":1,"nvlink_domain":1,"nic_gbs":1,"fp8":"fp8"}`:             "field name is missing",
 	} {
 		if _, err := ParseHardware("x.json", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s gives %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A model in a file is that of the same entry, and mistakes are named.
+func TestParseModel(t *testing.T) {
+	text := `{"name":"mine","flavor":"30B-A3B","layers":94,"dim":4096,"heads":64,"expert_inter":1536,"source":"me","attention_rate":1.2}`
+	m, err := ParseModel("x.json", []byte(text), false)
+	if want := modelOf(t, "Qwen3-235B-A22B", false); err != nil || m.Config != want.Config || m.Variant != want.Variant {
+		t.Errorf("%+v, %v, want %+v", m, err, want)
+	}
+	for text, want := range map[string]string{
+		`{`:                         "x.json: ",
+		`{"flavor":"16B"}`:          "name is missing",
+		`{"name":"a","flavor":"x"}`: "x",
+		`{"name":"a","flavor":"16B","top_k":999}`: "top_k",
+	} {
+		if _, err := ParseModel("x.json", []byte(text), false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s gives %v, want %q", text, err, want)
 		}
 	}

@@ -44,26 +44,18 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	if note := datasets.SpecialNote(tokenizer, sum.Special); note != "" {
 		fmt.Fprintf(env.Out, "special: %s\n", note)
 	}
-	for _, line := range leftOut(int(sum.Skipped), int(sum.Other), int(sum.NUL), int(sum.Replaced)) {
-		fmt.Fprintf(env.Out, "%s: %s\n", line[0], line[1])
-	}
-	return nil
-}
-
-// leftOut describes the documents and files that are not read as they are, each line with its name.
-func leftOut(skipped, other, nul, replaced int) (lines [][2]string) {
 	for _, l := range []struct {
-		n          int
-		name, what string
+		n    int64
+		what string
 	}{
-		{skipped, "skipped", report.Plural(skipped, "document") + ", empty, binary or generated"},
-		{other, "left out", report.Plural(other, "file") + " without rows, because the others of the folder have rows"},
-		{nul, "changed", report.Plural(nul, "document") + " without NUL bytes"},
-		{replaced, "changed", report.Plural(replaced, "document") + " with U+FFFD for invalid characters"},
+		{int64(sum.Skipped), "documents left out: empty, binary or generated"},
+		{int64(sum.Other), "files left out: without rows, in folders with rows"},
+		{int64(sum.NUL), "documents changed: NUL bytes left out"},
+		{int64(sum.Replaced), "documents changed: U+FFFD for invalid characters"},
 	} {
 		if l.n > 0 {
-			lines = append(lines, [2]string{l.name, l.what})
+			fmt.Fprintf(env.Out, "%d %s\n", l.n, l.what)
 		}
 	}
-	return lines
+	return nil
 }
