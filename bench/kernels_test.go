@@ -40,16 +40,3 @@ func TestMatch(t *testing.T) {
 		t.Errorf("measured %q, %v, want %q", names, err, want)
 	}
 }
-
-// A walk changes every cache line once, from any number of places.
-func TestLines(t *testing.T) {
-	for _, places := range []int{1, severalPlaces} {
-		x := make([]float32, places*lineFloats*3)
-		updateLines(x, places)
-		for i := 0; i < len(x); i += lineFloats {
-			if x[i] != 1 {
-				t.Errorf("%d places: line %d is updated %g times", places, i/lineFloats, x[i])
-			}
-		}
-	}
-}

@@ -35,29 +35,15 @@ func (s *suite) touched(bytes int) tensor.Tensor {
 }
 
 // updating returns the rate of reading and writing a buffer of this size in place. It counts bytes
-// read and written.
+// read and written. Memory delivers cache lines: changing one word of a line transfers it whole.
 func updating(bytes int) limit {
+	const lineFloats = tensor.Alignment / 4
 	return limit{"update of the same bytes in place", "GB/s", func(s *suite) Rate {
 		x := s.touched(bytes).F32()
-		return rateOf(2e-9*float64(bytes), func() { updateLines(x, severalPlaces) })
+		return rateOf(2e-9*float64(bytes), func() {
+			for i := 0; i < len(x); i += lineFloats {
+				x[i]++
+			}
+		})
 	}}
-}
-
-// Memory delivers cache lines: changing one word per line transfers the whole line. Hardware
-// prefetchers follow each stream separately and stop at the end of its page, so some CPUs are
-// faster with several streams than with one.
-
-const (
-	severalPlaces = 8
-	lineFloats    = tensor.Alignment / 4
-)
-
-// updateLines changes all lines of x, at several places at once.
-func updateLines(x []float32, places int) {
-	apart := len(x) / places
-	for i := 0; i < apart; i += lineFloats {
-		for at := i; at < len(x); at += apart {
-			x[at]++
-		}
-	}
 }
