@@ -30,7 +30,7 @@ type Result struct {
 // Options says what to measure.
 type Options struct {
 	Quick bool
-	// matches the names of groups: memory_copy, barrier, all_reduce_64MiB, exchange_4096x2048_top8;
+	// matches the names of groups: memory_copy, all_reduce_64MiB, exchange_4096x2048_top8;
 	// nil: all
 	Match *regexp.Regexp
 }
@@ -49,7 +49,7 @@ func Run(c *collective.Comm, o Options, yield func(Result)) error {
 		name string
 		run  func() error
 	}
-	groups := []group{{"memory_copy", s.copying}, {"barrier", s.barrier}}
+	groups := []group{{"memory_copy", s.copying}}
 	for _, bytes := range sizes {
 		groups = append(groups, group{"all_reduce_" + size(bytes), func() error { return s.allReduce(bytes) }})
 	}
@@ -150,15 +150,6 @@ func (s *suite) copying() error {
 	n := float64(s.comm.Size())
 	s.copied = n * bytes / bench.Median(times[0]) / 1e3
 	s.report("memory_copy", times[0], bytes, n, 0, 0)
-	return nil
-}
-
-func (s *suite) barrier() error {
-	times, err := s.turns(200, s.comm.Barrier)
-	if err != nil {
-		return err
-	}
-	s.report("barrier", times[0], 0, 0, 0, 0)
 	return nil
 }
 
