@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"regexp"
-	"runtime"
 	"time"
 
 	"spmoe/tensor"
@@ -16,8 +15,8 @@ type Options struct {
 	Match *regexp.Regexp // only what matches in "name shape"; nil: all
 }
 
-// Kernels measures the engine's kernels, on one core unless their names say otherwise, and yields
-// each result when it is complete. It ends early with ctx's error when ctx is cancelled.
+// Kernels measures the engine's kernels on one core, and yields each result when it is complete. It
+// ends early with ctx's error when ctx is cancelled.
 func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 	e := effort{rounds: 15, sample: 80 * time.Millisecond}
 	if o.Quick {
@@ -25,7 +24,6 @@ func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 	}
 	wanted := func(name string) bool { return o.Match == nil || o.Match.MatchString(name) }
 	s := newSuite()
-	defer s.close()
 	for _, k := range kernels(o.Quick) {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -39,21 +37,12 @@ func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 
 // suite allocates the operands of kernels, in an arena that is released between kernels.
 type suite struct {
-	ex   *tensor.Exec
-	pair *tensor.Exec // for two threads
-	rng  *rand.Rand
+	ex  *tensor.Exec
+	rng *rand.Rand
 }
 
 func newSuite() *suite {
-	return &suite{ex: tensor.NewExec(), pair: tensor.NewParallelExec(2), rng: rand.New(rand.NewPCG(1, 2))}
-}
-
-func (s *suite) close() { s.pair.Close() }
-
-// onPair returns the suite with kernels on two threads.
-func (s *suite) onPair() *suite {
-	s.pair.Reset()
-	return &suite{ex: s.pair, rng: s.rng}
+	return &suite{ex: tensor.NewExec(), rng: rand.New(rand.NewPCG(1, 2))}
 }
 
 // distinct is the number of random elements of a matrix. Larger matrices repeat them.
@@ -92,10 +81,6 @@ func kernels(quick bool) []kernel {
 		of := func(f format) kernel { return gemm(f, m[0], m[1], m[2]) }
 		add(of(inBF16), compared(inMXFP8, of))
 	}
-	for _, rows := range []int{8, 4, 1} {
-		of := func(f format) kernel { return streamed(f, rows, 2048, 7168) }
-		add(of(inBF16), compared(inMXFP8, of))
-	}
 	for _, rows := range []int{8, 32, 128} {
 		of := func(f format) kernel { return grouped(f, tensor.BF16, 32, rows, 2048, 1024) }
 		add(of(inBF16), compared(inMXFP8, of))
@@ -108,9 +93,6 @@ func kernels(quick bool) []kernel {
 		return cube(f)
 	}))
 	add(cube(inFP32))
-	if runtime.GOMAXPROCS(0) > 1 {
-		add(onTwoThreads(1024, 1024, 1024))
-	}
 
 	add(quantize(64, 1024), quantize(8192, 2048))
 	if quick {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"math"
 	"time"
 
 	"spmoe/tensor"
@@ -35,65 +34,16 @@ func (s *suite) touched(bytes int) tensor.Tensor {
 	return t
 }
 
-// streamedBytes is larger than the caches of this class of machine.
-const streamedBytes = 256 << 20
-
-// reading returns the rate of reading memory outside of caches: the best of reading at one place
-// and at several places at once.
-func reading() limit {
-	return limit{"streaming read", "GB/s", func(s *suite) Rate {
-		x := s.touched(streamedBytes).Reshape(streamedParts, streamedBytes/4/streamedParts)
-		next, seen := 0, uint32(0)
-		at := func(places int) Rate {
-			return rateOf(1e-9*streamedBytes/streamedParts, func() {
-				seen ^= readLines(x.Index(next).F32(), places)
-				next = (next + 1) % streamedParts
-			})
-		}
-		one, several := at(1), at(severalPlaces)
-		return func(d time.Duration) float64 { return max(one(d/2), several(d/2)) }
-	}}
-}
-
-// streamedParts is the number of calls that read a whole stream.
-const streamedParts = 8
-
 // updating returns the rate of reading and writing a buffer of this size in place. It counts bytes
-// read and written.
+// read and written. Memory delivers cache lines: changing one word of a line transfers it whole.
 func updating(bytes int) limit {
+	const lineFloats = tensor.Alignment / 4
 	return limit{"update of the same bytes in place", "GB/s", func(s *suite) Rate {
 		x := s.touched(bytes).F32()
-		return rateOf(2e-9*float64(bytes), func() { updateLines(x, severalPlaces) })
+		return rateOf(2e-9*float64(bytes), func() {
+			for i := 0; i < len(x); i += lineFloats {
+				x[i]++
+			}
+		})
 	}}
-}
-
-// Memory delivers cache lines: reading one word per line transfers the whole line, and reading the
-// rest would measure the core. Hardware prefetchers follow each stream separately and stop at the
-// end of its page, so some CPUs are faster with several streams than with one.
-
-const (
-	severalPlaces = 8
-	lineFloats    = tensor.Alignment / 4
-)
-
-// readLines reads all lines of x, at several places at once, and returns a value that depends on
-// each.
-func readLines(x []float32, places int) (seen uint32) {
-	apart := len(x) / places
-	for i := 0; i < apart; i += lineFloats {
-		for at := i; at < len(x); at += apart {
-			seen ^= math.Float32bits(x[at])
-		}
-	}
-	return seen
-}
-
-// updateLines changes all lines of x, at several places at once.
-func updateLines(x []float32, places int) {
-	apart := len(x) / places
-	for i := 0; i < apart; i += lineFloats {
-		for at := i; at < len(x); at += apart {
-			x[at]++
-		}
-	}
 }

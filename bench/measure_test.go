@@ -22,7 +22,6 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	s := newSuite()
-	defer s.close()
 	k := kernel{
 		name: "spin", shape: "1x2x3", work: 5,
 		limit: limit{"a made-up limit", "GFLOP/s", func(*suite) Rate {
@@ -62,37 +61,5 @@ func TestResult(t *testing.T) {
 	want.OverBF16 = 4 // 2 times the units a second, of which a call has half as many
 	if got := k.result(taken); got != want {
 		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-// TestTurns: rates alternate.
-func TestTurns(t *testing.T) {
-	var order []int
-	side := func(i int) Rate {
-		return func(time.Duration) float64 {
-			order = append(order, i)
-			return float64(10*i + len(order))
-		}
-	}
-	taken := inTurns(2, time.Second, side(1), side(2))
-	if want := []int{1, 2, 1, 2}; !slices.Equal(order, want) {
-		t.Errorf("the order is %v, want %v", order, want)
-	}
-	if !slices.Equal(taken[0], []float64{11, 13}) || !slices.Equal(taken[1], []float64{22, 24}) {
-		t.Errorf("taken %v", taken)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, c := range []struct {
-		x    []float64
-		want float64
-	}{{[]float64{3}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 3, 100}, 3.5}} {
-		if got := Median(c.x); got != c.want {
-			t.Errorf("median of %v is %g, want %g", c.x, got, c.want)
-		}
-	}
-	if got := MedianRatio([]float64{2, 9, 8}, []float64{1, 1, 2}); got != 4 {
-		t.Errorf("median of 2, 9 and 4 is %g", got)
 	}
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"time"
 
 	"spmoe/mx"
 	"spmoe/tensor"
@@ -22,14 +21,6 @@ var (
 	inMXFP8 = format{"mxfp8", tensor.BF16, true, mx.E4M3}
 )
 
-// bytes returns the memory of n elements, including scales.
-func (f format) bytes(n int) int {
-	if f.quantized {
-		return int(float64(n) * f.codes.BytesPerElement())
-	}
-	return n * f.dtype.Size()
-}
-
 // operand is a matrix in a format, in one of two forms.
 type operand struct {
 	plain  tensor.Tensor
@@ -46,24 +37,6 @@ func (s *suite) operand(f format, rows, cols int) operand {
 	mx.Quantize(s.ex, blocks, s.random(f.dtype, rows, cols).Mat(), mx.RCEIL)
 	s.ex.Release(mark)
 	return operand{blocks: blocks}
-}
-
-// copies returns n operands with the same values, each in its own memory.
-func (s *suite) copies(f format, n, rows, cols int) []operand {
-	all := []operand{s.operand(f, rows, cols)}
-	for len(all) < n {
-		var o operand
-		if f.quantized {
-			o.blocks = mx.New(s.ex, f.codes, mx.AlongRows, rows, cols)
-			copy(o.blocks.Codes.Bytes(), all[0].blocks.Codes.Bytes())
-			copy(o.blocks.Scales.Bytes(), all[0].blocks.Scales.Bytes())
-		} else {
-			o.plain = s.ex.New(f.dtype, rows, cols)
-			copy(o.plain.Bytes(), all[0].plain.Bytes())
-		}
-		all = append(all, o)
-	}
-	return all
 }
 
 // multiply computes y = x·wᵀ.
@@ -112,30 +85,6 @@ func quantizingGEMM(f format, m, n, k int) kernel {
 	return kern
 }
 
-// streamed is gemm with few rows and weights that come from memory. Its work is the weights' bytes.
-func streamed(f format, m, n, k int) kernel {
-	kern := gemm(f, m, n, k)
-	kern.work, kern.limit = 1e-9*float64(f.bytes(n*k)), reading()
-	kern.prepare = streaming(f, m, n, k)
-	return kern
-}
-
-// streaming allocates more weights than a cache holds and uses the next ones in every call.
-func streaming(f format, m, n, k int) func(s *suite) func() {
-	return func(s *suite) func() {
-		x, y := s.operand(f, m, k), s.ex.New(tensor.FP32, m, n)
-		w := s.copies(f, weightCopies(f.bytes(n*k)), n, k)
-		next := 0
-		return func() {
-			s.multiply(f, y, x, w[next])
-			next = (next + 1) % len(w)
-		}
-	}
-}
-
-// weightCopies returns the number of weights of this size that exceed all caches.
-func weightCopies(bytes int) int { return (160<<20)/bytes + 1 }
-
 // grouped is one product per expert, with rows rows each, into type out. The weights of all experts
 // exceed the caches.
 func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
@@ -152,17 +101,4 @@ func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 			return func() { tensor.GroupedMatMul(s.ex, y.Mat(), x.plain.Mat(), weights, ends) }
 		},
 	}
-}
-
-// onTwoThreads is the BF16 gemm on two threads. Its limit is twice the speed of one thread.
-func onTwoThreads(m, n, k int) kernel {
-	one := gemm(inBF16, m, n, k)
-	two := one
-	two.name = "bf16_gemm_2threads"
-	two.limit = limit{"twice one thread", "GFLOP/s", func(s *suite) Rate {
-		rate := one.rate(s)
-		return func(d time.Duration) float64 { return 2 * rate(d) }
-	}}
-	two.prepare = func(s *suite) func() { return one.prepare(s.onPair()) }
-	return two
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"spmoe/bench"
-	"spmoe/launcher/cli"
 )
 
 // TestBenchOutput: the table and the JSON lines have the same results, one a kernel.
@@ -32,9 +31,4 @@ func TestBenchOutput(t *testing.T) {
 			t.Errorf("%q", text)
 		}
 	}
-}
-
-// TestBenchInterrupted: a signal ends the measurements.
-func TestBenchInterrupted(t *testing.T) {
-	refuse(t, cli.ExitInterrupted, []string{"bench", "kernels"})
 }

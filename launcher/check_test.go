@@ -69,11 +69,6 @@ func TestCheck(t *testing.T) {
 	if out := succeed(t, "check", dir); !strings.Contains(out, "\nRIGHT: ") || !strings.Contains(out, "  self_attn.core ") {
 		t.Errorf("the reference's own step:\n%s", out)
 	}
-	for line := range strings.Lines(out) {
-		if len([]rune(line)) > 81 && !strings.Contains(line, dir) {
-			t.Errorf("wider than 80 columns: %q", line)
-		}
-	}
 }
 
 // written returns a folder with a step of the reference itself: a golden model with all activations
@@ -136,13 +131,8 @@ func TestCheckWrong(t *testing.T) {
 		want   []string
 	}{
 		"expert gradients doubled": {"gradients", each(`layers\.[12]\.mlp\.experts`, times(2)), []string{"First in model.layers.1.mlp.experts (gradient)", "93 weights, the experts of layers 1 to 2", "2 × the local one"}},
-		"one expert halved":        {"gradients", each(`layers.2.mlp.experts.9.down_proj`, times(0.5)), []string{"model.layers.2.mlp.experts.9.down_proj.weight: the gradient is 1/2 ×"}},
-		"router frozen":            {"gradients", each(`layers.1.mlp.gate.weight`, times(0)), []string{"model.layers.1.mlp.gate.weight: the gradient is 0 ×", "frozen"}},
 		"all gradients clipped":    {"gradients", each(`.`, times(0.0371)), []string{"a common factor", "0.0371 ×", "clipped"}},
 		"another weight":           {"model", each(`layers.2.self_attn.o_proj`, times(1.25)), []string{"First in model.layers.2.self_attn.o_proj (forward)", "weight_other"}},
-		"wrong eps":                {"activations", each(`layers.1.input_layernorm.(output|grad_input)`, times(1.001)), []string{"First in model.layers.1.input_layernorm (forward)"}},
-		"a NaN":                    {"activations", each(`layers.0.mlp.output`, func(x safetensors.Tensor) { put(x.Data, 7, math.NaN()) }), []string{"layers.0.mlp.output"}},
-		"one choice":               {"activations", each(`layers.1.mlp.gate.indices`, func(x safetensors.Tensor) { x.Data[0] ^= 15 }), []string{"First in model.layers.1.mlp.gate", "1 of 96 tokens chose experts"}},
 		"one token":                {"activations", each(`layers.2.self_attn.core|layers.2.self_attn.o_proj.input`, func(x safetensors.Tensor) { put(x.Data, 5*64, 9) }), []string{"First in model.layers.2.self_attn.core (forward)", "worst tokens: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,16 +148,11 @@ func TestCheckWrong(t *testing.T) {
 					t.Errorf("the report lacks %q:\n%s", want, got.out[max(0, strings.Index(got.out, "\nRead")):])
 				}
 			}
-			if name == "a NaN" {
-				var report struct{ Verdict string }
-				if err := json.Unmarshal([]byte(launch("check", "--json", dir).out), &report); err != nil || report.Verdict != "wrong" {
-					t.Errorf("the report as JSON: %v, %v", report, err)
-				}
+			var report struct{ Verdict string }
+			if err := json.Unmarshal([]byte(launch("check", "--json", dir).out), &report); err != nil || report.Verdict != "wrong" {
+				t.Errorf("the report as JSON: %v, %v", report, err)
 			}
 		})
-	}
-	if got := launch("check", goldenLite, copied(t, right)); got.code != cli.ExitOK {
-		t.Errorf("right steps: exit code %d", got.code)
 	}
 }
 
@@ -194,7 +179,10 @@ func TestCheckUnknownNames(t *testing.T) {
 	}
 	refuse(t, cli.ExitUndecided, []string{"check", dir}, "cannot be told")
 	refuse(t, cli.ExitUndecided, []string{"check", goldenLite, dir}, "1 of 2 steps")
-	refuse(t, cli.ExitUsage, []string{"check", goldenLite, dir, "--write", "x"}, "one folder")
+	if err := os.Remove(filepath.Join(dir, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, cli.ExitUsage, []string{"check", dir}, "config.json")
 }
 
 // scale multiplies FP32 elements.

@@ -50,30 +50,6 @@ func TestCheckpointList(t *testing.T) {
 	}
 }
 
-// Old names of commands say the new ones.
-func TestRemovedCommands(t *testing.T) {
-	for line, want := range map[string]string{
-		"checkpoint ls run":         "checkpoint is no command any more: launcher inspect RUN lists",
-		"-np 8 layouts --json":      "inspect FLAVOR -np N --layouts",
-		"recipe nvfp4":              "inspect --recipe NAME",
-		"schedule --name 1F1B":      "--pp N --schedule",
-		"help report":               "inspect RUN... --html",
-		"bench link":                "bench link is no command any more",
-		"compare --until-decided":   "give --seeds",
-		"eval --tasks x":            "lm-evaluation-harness",
-		"train --eval-tasks x":      "lm-evaluation-harness",
-		"train --pp-layout E|L":     "there is no flag --pp-layout: all stages",
-		"train --set pp_layout=E":   "all stages of a pipeline cost the same",
-		"generate --check":          "unknown flag --check",
-		"eval --averaged":           "there is no flag --averaged: runs keep no average of their weights",
-		"train --set ema=0.9":       "runs keep no average of their weights any more: leave it out",
-		"generate --fast":           "there is no flag --fast: texts are generated with the bits of training",
-		"verify-layouts --passes 2": "give --micro-batch",
-	} {
-		refuse(t, cli.ExitUsage, strings.Fields(line), want)
-	}
-}
-
 func TestCheckpointVerify(t *testing.T) {
 	threeCheckpoints(t)
 	if out := succeed(t, "inspect", "--verify", "run", "run/step-00000002"); strings.Count(out, "ok     run/step-0000000") != 4 || !strings.Contains(out, "step 6 of 2 ranks") {

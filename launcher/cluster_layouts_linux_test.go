@@ -34,7 +34,7 @@ func (built programs) agree(t *testing.T) {
 		for _, mpi := range mpis {
 			for _, each := range c.perHost {
 				t.Run(fmt.Sprintf("%s, %s, %d ranks per host", name, mpi, each), func(t *testing.T) {
-					cluster := hosts.New(t, c.ranks/each, hosts.Link{Rate: 1e9})
+					cluster := hosts.New(t, c.ranks/each)
 					out := filepath.Join(t.TempDir(), "run")
 					text := ended(t, cluster.MPIRun(limited(t), mpi, each, built[mpi], args(out)...))
 					if savedAt(t, out, 3) != want {
@@ -56,7 +56,7 @@ func (built programs) uneven(t *testing.T) {
 		var sums []string
 		for _, ep := range []string{"8", "2"} {
 			out := filepath.Join(t.TempDir(), "run")
-			ended(t, hosts.New(t, 2, hosts.Link{Rate: 1e9}).MPIRunOn(limited(t), mpi, []int{3, 5}, built[mpi], trainingArgs(out, "--ep", ep)...))
+			ended(t, hosts.New(t, 2).MPIRunOn(limited(t), mpi, []int{3, 5}, built[mpi], trainingArgs(out, "--ep", ep)...))
 			sums = append(sums, savedAt(t, out, 3))
 		}
 		if sums[0] != sums[1] {
@@ -92,7 +92,7 @@ func (built programs) layoutBytes(t *testing.T) {
 				}
 				sent := 0.0
 				for steps, sign := range map[int]float64{first: -1, last: 1} {
-					c := hosts.New(t, n, hosts.Link{Rate: 10e9})
+					c := hosts.New(t, n)
 					args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-every", "0", "--set", "eval_sequences=8", "--set", "sample_tokens=0", "--out", filepath.Join(t.TempDir(), "run")}, chosen...)
 					ended(t, c.MPIRun(limited(t), hosts.OpenMPI, 8/n, program, args...))
 					for _, h := range c.Hosts {

@@ -142,7 +142,7 @@ func (built programs) fewer(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
 			ctx, stop := context.WithCancel(limited(t))
 			defer stop()
-			c := hosts.New(t, 4, hosts.Link{})
+			c := hosts.New(t, 4)
 			j := launched(t, ctx, c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--set", "keep=3", "--host-timeout", "3s")...))
 			j.await(t, "saved "+out)
 			c.Hosts[3].Cut()
@@ -167,7 +167,7 @@ func (built programs) fewer(t *testing.T) {
 				if err := os.CopyFS(run, os.DirFS(out)); err != nil {
 					t.Fatal(err)
 				}
-				ended(t, hosts.New(t, ranks, hosts.Link{}).MPIRun(limited(t), mpi, 1, program, args(run, append(how, "--steps", steps, "--resume", "--allow-changes")...)...))
+				ended(t, hosts.New(t, ranks).MPIRun(limited(t), mpi, 1, program, args(run, append(how, "--steps", steps, "--resume", "--allow-changes")...)...))
 				if savedAt(t, run, end) != want {
 					t.Errorf("%d hosts go on to another state than a run without a break", ranks)
 				}
@@ -180,7 +180,7 @@ func (built programs) fewer(t *testing.T) {
 func (built programs) kill(t *testing.T) {
 	for _, mpi := range mpis {
 		t.Run(string(mpi), func(t *testing.T) {
-			c := hosts.New(t, 2, hosts.Link{})
+			c := hosts.New(t, 2)
 			out := filepath.Join(t.TempDir(), "run")
 			ctx := limited(t)
 			j := launched(t, ctx, c.MPIRun(ctx, mpi, 2, built[mpi], trainingArgs(out, "--steps", "100000", "--save-every", "2")...))
@@ -214,7 +214,7 @@ func (built programs) mistakes(t *testing.T) {
 		for _, mpi := range mpis {
 			program := built[mpi]
 			t.Run(fmt.Sprintf("%s/%s", mpi, args), func(t *testing.T) {
-				c := hosts.New(t, 2, hosts.Link{})
+				c := hosts.New(t, 2)
 				words := append([]string{"-c", otherRate, program}, strings.Fields(strings.Replace(args, "OUT", t.TempDir(), 1))...)
 				text, err := c.MPIRun(limited(t), mpi, 1, "sh", words...).CombinedOutput()
 				if err == nil || strings.Count(string(text), want) != 1 || strings.Contains(string(text), "step: ") {

@@ -29,16 +29,16 @@ func commands() []cli.Command {
 			"eval --checkpoint runs/debug-1",
 			"-np 2 eval --checkpoint runs/debug-1 --data corpus/ --json",
 		}},
-		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN...|CHECKPOINT|FOLDER]", About: "describe a model, its layouts and pipelines, a run with its checkpoints, or a recipe", Define: inspecting.DefineInspect, Examples: []string{
+		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN...|CHECKPOINT|FOLDER]", About: "describe a model, its layouts and pipelines, or a run with its checkpoints", Define: inspecting.DefineInspect, Examples: []string{
 			"inspect 671B",
 			"inspect 16B -np 64 --layouts --hosts 2",
 			"inspect small -np 4 --pp 4 --set pp_schedule=DualPipeV --batch 8",
 			"inspect runs/debug-1 --verify",
-			"inspect runs/* --html",
+			"inspect runs/debug-1 --html",
 		}},
-		{Name: "convert", Group: cli.GroupTrain, About: "convert a run, checkpoint or model to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
+		{Name: "convert", Group: cli.GroupTrain, About: "convert a run or a checkpoint to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
 			"convert --from runs/debug-1 --to exported",
-			"convert --from deepseek-fp8 --to deepseek-bf16 --dtype bf16",
+			"convert --from runs/debug-1/step-00000360 --to exported --dtype fp32",
 		}},
 		{Name: "data", Group: cli.GroupTrain, About: "tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",
@@ -47,7 +47,7 @@ func commands() []cli.Command {
 		{Name: "compare", Group: cli.GroupCheck, About: "train in several precisions and test whether their final losses are equivalent", Define: checking.DefineCompare, Outlives: true, Examples: []string{
 			"compare --quick",
 			"-np 4 compare --precision bf16,mxfp8,mine.toml --seeds 24 --margin 1",
-			"-np 4 compare --vary optimizer.lr=1e-3,3e-3 --out runs/rates",
+			"-np 4 compare --optimizer.lr 1e-3 --precision bf16,bf16+optimizer.lr=3e-3 --out runs/rates",
 		}},
 		{Name: "verify-layouts", Group: cli.GroupCheck, About: "train in every layout of the ranks and compare the states bit for bit", Define: checking.DefineVerifyLayouts, Examples: []string{
 			"-np 8 verify-layouts",

@@ -9,6 +9,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"spmoe/launcher/cli"
+	"spmoe/launcher/running"
 	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 )
@@ -47,23 +48,17 @@ func TestPrecedence(t *testing.T) {
 	}{
 		"defaults":              {"", func(c *config.Config) { *c = debug }},
 		"flavor":                {"--flavor small", func(c *config.Config) { *c = small }},
-		"flavor, then flags":    {"--set model.layers=3 --flavor small", func(c *config.Config) { *c = small; c.Model.Layers = 3 }},
 		"file":                  {"--config FILE", func(*config.Config) {}},
 		"file, then flags":      {"--config FILE --steps 9", func(c *config.Config) { c.Steps = 9 }},
 		"more steps in a flag":  {"--config FILE --steps 900", func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 900, 90 }},
 		"a warm-up in a flag":   {"--config FILE --set optimizer.warmup=500", func(c *config.Config) { c.Optimizer.Warmup = 500 }},
-		"flags, then file":      {"--steps 9 --config FILE", func(c *config.Config) { c.Steps = 9 }},
-		"flag of the model":     {"--config FILE --set model.layers=6", func(c *config.Config) { c.Model.Layers = 6 }},
 		"flag of the optimizer": {"--config FILE --optimizer.lr 1e-3", func(c *config.Config) { c.Optimizer.LR = 1e-3 }},
 		"flavor over the file's": {"--config FILE --flavor debug", func(c *config.Config) {
 			*c = debug
 			c.Steps, c.Seq, c.Data, c.Model.Layers, c.Optimizer.LR = 7, 64, []string{"a", "b"}, 5, 0.5
 		}},
-		"a flag back to default":   {"--config FILE --seq 128", func(c *config.Config) { c.Seq = 128 }},
 		"data replaces the file's": {"--config FILE --data c", func(c *config.Config) { c.Data = []string{"c"} }},
 		"data in a list":           {"--config FILE --data c d --steps 9 e", func(c *config.Config) { c.Data, c.Steps = []string{"c", "d", "e"}, 9 }},
-		"data twice":               {"--config FILE --data c --data=d", func(c *config.Config) { c.Data = []string{"c", "d"} }},
-		"truth values":             {"--config FILE --set model.norm_top_k=false", func(c *config.Config) { c.Model.NormTopK = false }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := small
@@ -132,12 +127,6 @@ func TestDryRun(t *testing.T) {
 			}
 		}
 	}
-	// It looks at what the run would read.
-	for args, want := range map[string]string{
-		"--data missing": "no such file", "--data missing/*.txt": "matches nothing", "--init-from missing": "no such file", "--tokenizer missing.json": "no such file",
-	} {
-		refuse(t, cli.ExitUsage, strings.Fields("train --dry-run "+args), strings.Fields(args)[1], want)
-	}
 	// It says what is odd, and so does the run.
 	odd := strings.Fields("--set model.vocab=8192 --set optimizer.warmup=500")
 	for name, out := range map[string]string{
@@ -150,6 +139,24 @@ func TestDryRun(t *testing.T) {
 			}
 		}
 	}
-	refuse(t, cli.ExitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "use -np 1, 2, 4, 8 or 16 and a --batch")
 	same(t, files(t, "."), nil)
+}
+
+// A slice of a flavor trains at the flavor's rate, and a model from elsewhere with the settings of
+// the flavor of its size.
+func TestDefaultsOfModels(t *testing.T) {
+	t.Chdir(t.TempDir())
+	cfg := resolved(t, strings.Fields("-np 2 --flavor 16B --set model.layers=3 --seq 128 --batch 16 --steps 4")...)
+	if s := cfg.Optimizer.Schedule; s.LR != 4.2e-4 || s.Warmup != 20 || cfg.Model.Layers != 3 || cfg.MicroBatch != 1 {
+		t.Errorf("%+v", cfg)
+	}
+	model, err := moe.FlavorByName("16B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model.Layers = 24
+	cfg, err = cli.Resolve(running.DefaultsOf(model, cli.TrainDefaults), "", nil, nil) // as train --init-from does
+	if err != nil || cfg.Optimizer.LR != 4.2e-4 || cfg.Model != model || cfg.Seq != 4096 {
+		t.Errorf("%+v, %v", cfg, err)
+	}
 }

@@ -10,49 +10,25 @@ import (
 
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/training"
 )
 
-// A run becomes a model of Hugging Face's form, and such a model one of another type and in other
-// shards.
+// A run becomes a model of Hugging Face's form.
 func TestConvert(t *testing.T) {
 	t.Chdir(t.TempDir())
 	succeed(t, tiny(text(t), "-np", "2", "--out", "run", "--set", "model.score_func=softmax", "--set", "model.norm_eps=1e-5")...)
 	got := launch("convert", "--from", "run", "--to", "hf/bf16")
-	if got.code != cli.ExitOK || !strings.Contains(got.out, "tensors of run/step-00000006, ") || !strings.Contains(got.out, " in 1 file, to hf/bf16") ||
+	if got.code != cli.ExitOK || !strings.Contains(got.out, "tensors of run/step-00000006, ") || !strings.Contains(got.out, ", to hf/bf16") ||
 		strings.Count(got.errOut, "launcher: warning: ") != 2 || !strings.Contains(got.errOut, "router scores by softmax") {
 		t.Errorf("%+v", got)
 	}
-	got = launch("convert", "--from", "hf/bf16", "--to", "hf/fp32", "--dtype", "fp32", "--shard-size", "50KB")
-	if got.code != cli.ExitOK || !strings.Contains(got.out, " files, to hf/fp32") || !strings.Contains(got.errOut, "KiB written\n") {
+	got = launch("convert", "--from", "run/step-00000006", "--to", "hf/fp32", "--dtype", "fp32")
+	if got.code != cli.ExitOK || !strings.Contains(got.out, ", to hf/fp32") {
 		t.Errorf("%+v", got)
 	}
-	if got := launch("convert", "--from=hf/fp32", "--to=hf/again", "--dtype=bf16", "--shard-size=0"); got.code != cli.ExitOK || !strings.Contains(got.out, "1 file") {
-		t.Errorf("%+v", got)
-	}
-	same(t, files(t, "hf/again"), files(t, "hf/bf16")) // BF16 numbers survive FP32
-
+	refuse(t, cli.ExitFailed, []string{"convert", "--from", "hf/fp32", "--to", "x"}, "already")
 	refuse(t, cli.ExitInterrupted, []string{"convert", "--from", "run", "--to", "x"})
 	if _, err := os.Stat("x"); err == nil {
 		t.Error("an interrupted conversion has left a folder")
-	}
-	if got := launch("convert", "--from", "run", "--to", "run/config.toml/x"); got.code != cli.ExitUsage && got.code != cli.ExitFailed {
-		t.Errorf("below a file: %+v", got)
-	}
-}
-
-func TestParseSize(t *testing.T) {
-	for text, want := range map[string]int64{
-		"0": 0, "4096": 4096, "5GB": 5e9, "5GiB": 5 << 30, "1.5KB": 1500, "500MB": 5e8, "2TiB": 2 << 40, "7B": 7, "1e3MB": 1e9,
-	} {
-		if got, err := training.ParseSize(text); err != nil || got != want {
-			t.Errorf("%q is %d (%v), want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "GB", "5G", "5gb", "-1", "NaN", "inf", "1e30", "5 GB", "5GBGB", "9223372036854775808"} {
-		if got, err := training.ParseSize(text); err == nil {
-			t.Errorf("%q is %d", text, got)
-		}
 	}
 }
 

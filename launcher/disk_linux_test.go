@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 )
@@ -99,54 +98,5 @@ func TestDiskFull(t *testing.T) {
 	if text := begun.errOut.String(); code != cli.ExitUnsaved || !strings.Contains(text, "replaces it") || !strings.Contains(text, "no space left on device") ||
 		!strings.Contains(text, "the checkpoint of step 40, the last of this run, was not saved") {
 		t.Errorf("exit code %d: %s", code, text)
-	}
-}
-
-// A run on a disk without room for a checkpoint more than it keeps goes on when it is resumed: what
-// it has read takes no space once it is deleted. It does not give up the only one for nothing: not
-// if its files are open elsewhere.
-func TestResumeOnFullDisk(t *testing.T) {
-	for keep, room := range map[string]float64{"0": 1.4, "1": 3.3} {
-		t.Run("keep "+keep, func(t *testing.T) {
-			data := text(t)
-			t.Chdir(t.TempDir())
-			run := smallDisk(t, room)
-			succeed(t, tiny(data, "--out", run, "--steps", "2", "--set", "keep="+keep, "--save-every", "1")...)
-			resume := func(steps string, more ...string) outcome {
-				args := []string{"train", "--resume", "--out", run, "--set", "keep=" + keep, "--steps", steps, "--report=false", "--set", "sample_tokens=0", "--save-every", "1"}
-				return launch(append(args, more...)...)
-			}
-			for _, c := range []struct{ steps, ranks string }{{"6", "process"}, {"8", "goroutine"}} {
-				got := resume(c.steps, "-np", "2", "--ranks", c.ranks)
-				if got.code != cli.ExitOK || strings.Contains(got.out+got.errOut, "ALARM") {
-					t.Fatalf("to step %s: exit code %d: %s\n%s", c.steps, got.code, got.errOut, got.out)
-				}
-			}
-			verify(t, run)
-			if keep != "0" {
-				return
-			}
-			newest, err := checkpoint.Latest(run)
-			if err != nil {
-				t.Fatal(err)
-			}
-			shards, err := filepath.Glob(filepath.Join(newest, "rank-*"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, path := range shards {
-				open, err := os.Open(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer open.Close()
-			}
-			got := resume("9", "--set", "save_retry=1s")
-			want := "also without " + filepath.Base(newest) + ", which therefore stays: files that are open elsewhere"
-			if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, want) {
-				t.Errorf("exit code %d: %s, want %q", got.code, got.errOut, want)
-			}
-			verify(t, run)
-		})
 	}
 }

@@ -210,14 +210,6 @@ func TestGenerateFromBrokenModel(t *testing.T) {
 	}
 }
 
-func TestFourDigits(t *testing.T) {
-	for x, want := range map[float64]string{1.23456: "1.235", 130253.1448: "130,253", 9.5: "9.5", 8123.4: "8123"} {
-		if got := cli.FourDigits(x); got != want {
-			t.Errorf("%v is %q, want %q", x, got, want)
-		}
-	}
-}
-
 // evaluated returns what eval measures.
 func evaluated(t *testing.T, args ...string) (r map[string]any) {
 	t.Helper()
@@ -249,14 +241,8 @@ func TestEval(t *testing.T) {
 		t.Errorf("of all: %v, of few: %v", all, some)
 	}
 	other := text(t)
-	if r := evaluated(t, "--data", other, "--precision", "bf16", "--checkpoint", "runs/run/step-00000030"); r["loss"] == all["loss"] || r["precision"] != "bf16" || r["checkpoint"] != "runs/run/step-00000030" {
+	if r := evaluated(t, "--data", other, "--precision", "bf16", "--checkpoint", "runs/run/step-00000030"); r["loss"] == all["loss"] || r["precision"] != "bf16" {
 		t.Errorf("of another text: %v", r)
-	}
-	out := succeed(t, "eval")
-	for _, want := range []string{"runs/run/step-00000030, fp32, 1 rank\n", fmt.Sprintf("validation loss: %.4f nats/token, standard error 0.", done["last_held_out_loss"]), "over 7 windows of 32 tokens", "perplexity: ", " bits/byte of 224 bytes", "224 tokens, "} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q, want %q in it", out, want)
-		}
 	}
 	if out := succeed(t, "eval", "--max-tokens", "20"); !strings.Contains(out, "over 1 window of 20 tokens") {
 		t.Errorf("of less than a window: %s", out)

@@ -30,32 +30,6 @@ func listed(t *testing.T, args ...string) (all []inspecting.LayoutCosts) {
 	return all
 }
 
-// Pipelines are listed like other layouts, with the memory of each place. Fewer stages per rank
-// need less.
-func TestLayoutsOfPipelines(t *testing.T) {
-	all := listed(t, strings.Fields("small -np 4 --set pp_microbatches=4")...)
-	if len(all) != 6+3+1 {
-		t.Fatalf("%d layouts", len(all))
-	}
-	for _, c := range all {
-		var sum, most int64
-		for _, m := range c.Places {
-			sum, most = sum+int64(c.Batch())*m.All, max(most, m.All)
-		}
-		messages := c.Sum(called("messages")).Memory
-		if len(c.Places) != c.PP || c.AllMemory != sum || c.Memory.All != most || (messages > 0) != (c.PP > 1) {
-			t.Errorf("%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes", c.ID, len(c.Places), c.Memory.All, most, c.AllMemory, sum, messages)
-		}
-	}
-	if one, two := all[0].Memory, all[6].Memory; two.Optimizer < one.Optimizer || two.Optimizer > 2*one.Optimizer {
-		t.Errorf("%+v without a pipeline, %+v in one of two ranks", one, two)
-	}
-	sizes := inspected(t, strings.Fields("small -np 4 --pp 2 --set pp_microbatches=4")...)
-	if sizes.Memory.Memory != all[6].Memory.Memory {
-		t.Errorf("inspect says %+v, layouts %+v", sizes.Memory, all[6].Memory)
-	}
-}
-
 // Each legal layout has a line. The first is the default, whose memory is that of inspect. The sums
 // are those of their parts.
 func TestLayoutsJSON(t *testing.T) {
@@ -116,10 +90,8 @@ func TestLayoutsText(t *testing.T) {
 	for args, want := range map[string][]string{
 		"-np 4": {"debug, bf16, on 4 ranks of 1 host; steps of 16 sequences of 128 tokens\n", "\n* dp1x4-ep4 ", "\n  dp2x2-ep1 ", "\n  dp4x1-ep1 ", "\n  pp2-dp1x2-ep2 ",
 			"pp4-dp1x1-ep1: pp 4, dp_replicate 1, dp_shard 1, ep 1; *: the default"},
-		"-np 4 --hosts 2":              {"on 4 ranks of 2 hosts", " network\n"},
-		"-np 4 --pp 2 --cp 2 --seq 64": {"\n  pp2-dp1x1-cp2-ep2 "},
-		"-np 12 --pp 1":                {"NOTE: the default layout, dp_replicate 1, dp_shard 12, ep 12, is not legal: ep 12 does not divide 16 experts", "\n  dp1x12-ep4 "},
-		"-np 12 --pp 1 --hosts 2":      {"NOTE: not listed: dp_replicate 1, dp_shard 12, ep 4: the 6 ranks of a host and ep must divide one another\n"},
+		"-np 12 --pp 1":           {"NOTE: the default layout, dp_replicate 1, dp_shard 12, ep 12, is not legal: ep 12 does not divide 16 experts", "\n  dp1x12-ep4 "},
+		"-np 12 --pp 1 --hosts 2": {"NOTE: not listed: dp_replicate 1, dp_shard 12, ep 4: the 6 ranks of a host and ep must divide one another\n"},
 	} {
 		got := launch(append([]string{"inspect", "--layouts"}, strings.Fields(args)...)...)
 		for _, w := range want {
@@ -127,21 +99,6 @@ func TestLayoutsText(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", args, w, out)
 			}
 		}
-	}
-}
-
-// A choice that is not legal ends with the rule that it breaks and the nearest legal layout.
-func TestLayoutsUsage(t *testing.T) {
-	for args, want := range map[string][]string{
-		"--set dp_replicate=3":    {"dp_replicate 3 does not divide 8 ranks", "world = pp · dp_replicate · dp_shard · cp · tp", "dp_replicate 4, dp_shard 2, ep 2"},
-		"--tp 3":                  {"no layout of 8 ranks fits: cp · tp · pp must divide them"},
-		"--hosts 3":               {"hosts is 3", "8 ranks"},
-		"-np 300":                 {"at most 256"},
-		"-np 12 --hosts 2 --ep 4": {"the 6 ranks of a host and ep must divide one another"},
-		"--layot":                 {"--layot", "did you mean --layouts"},
-		"--dp-replicat 2":         {"did you mean --set dp_replicate=... ("},
-	} {
-		refuse(t, cli.ExitUsage, append([]string{"inspect", "--layouts"}, strings.Fields("-np 8 "+args)...), want...)
 	}
 }
 
@@ -161,15 +118,5 @@ func TestInspectPipeline(t *testing.T) {
 	// 1F1B of p ranks and m micro-batches is idle for (p-1) of m+p-1 parts.
 	if out := succeed(t, strings.Fields("inspect small -np 4 --pp 4 --batch 16 --set pp_microbatches=8")...); !strings.Contains(out, "bubble 27.3% of") {
 		t.Errorf("%s", out)
-	}
-	refuse(t, cli.ExitUsage, strings.Fields("inspect small -np 4 --pp 4 --set pp_schedule=GPipe"), `pp-schedule is "GPipe"`, "did you mean 1F1B?")
-	refuse(t, cli.ExitUsage, strings.Fields("inspect small -np 2 --pp 2 --set pp_schedule=lists.json"), "unknown schedule")
-	refuse(t, cli.ExitUsage, strings.Fields("inspect small --schedule"), "as in --pp 4")
-}
-
-// called selects movements whose names begin with one of some words.
-func called(words ...string) func(estimate.Movement) bool {
-	return func(m estimate.Movement) bool {
-		return slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(m.Name, w) })
 	}
 }

@@ -83,12 +83,12 @@ func perform(ctx context.Context, args []string, with cli.Env) error {
 	}
 	fs, execute := cmd.Flags()
 	if execute == nil { // it needs a subcommand, and selectSubcommand has found --help only
-		cli.Describe(cmd, cli.DefaultFlavor, with.Out)
+		cli.Describe(cmd, with.Out)
 		return nil
 	}
 	rest, err = cli.Parse(fs, rest)
 	if errors.Is(err, flag.ErrHelp) {
-		cli.Describe(cmd, cli.DefaultFlavor, with.Out)
+		cli.Describe(cmd, with.Out)
 		return nil
 	}
 	if err != nil {

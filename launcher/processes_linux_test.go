@@ -24,14 +24,10 @@ import (
 	"spmoe/launcher/report/page"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
-	"spmoe/launcher/system"
 )
 
 // asLauncher makes this test program the launcher itself.
 const asLauncher = "SPMOE_TEST_LAUNCHER"
-
-// peakFile names a file into which a launcher writes its peak of resident bytes.
-const peakFile = "SPMOE_TEST_PEAK"
 
 // self is this program, for tests that change the working directory.
 var self, _ = os.Executable()
@@ -42,11 +38,7 @@ func TestMain(m *testing.M) {
 	_, rank := os.LookupEnv("SPMOE_RANK")
 	_, launcher := os.LookupEnv(asLauncher)
 	if rank || launcher {
-		code := run(running.CatchSignals(context.Background()), os.Args[1:], os.Stdout, os.Stderr)
-		if path := os.Getenv(peakFile); path != "" {
-			os.WriteFile(path, fmt.Append(nil, system.MostResident()), 0o600)
-		}
-		os.Exit(code)
+		os.Exit(run(running.CatchSignals(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }

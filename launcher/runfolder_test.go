@@ -5,13 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
-	"spmoe/launcher/running"
 )
 
 // While a run goes on, no other one writes to its folder, and reading it is allowed.
@@ -58,15 +56,6 @@ func TestTwoNewRuns(t *testing.T) {
 	if first.code != cli.ExitOK || second.code != cli.ExitOK || !strings.Contains(second.out, "runs/debug-2") {
 		t.Errorf("exit codes %d and %d: %s%s", first.code, second.code, first.errOut, second.errOut)
 	}
-	// The folder has been created by another process, which has not locked it yet.
-	claim := &running.RunClaim{Wanted: true}
-	if err := os.Mkdir("runs/debug-3", 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if path, err := claim.TakeFree("debug"); err != nil || path != filepath.Join("runs", "debug-4") {
-		t.Errorf("claimed %s, %v", path, err)
-	}
-	claim.Release()
 }
 
 // The record of a run that has died before its first checkpoint is kept.

@@ -47,19 +47,10 @@ func TestRunFolder(t *testing.T) {
 	if err := os.Remove(report); err != nil {
 		t.Fatal(err)
 	}
-	for _, runs := range []string{"run", "run run", "run " + page.File} { // the last as with run* and an earlier page
-		words := strings.Fields("inspect " + runs + " --html")
-		if out := succeed(t, words...); !strings.Contains(out, page.File+"\n") {
-			t.Errorf("%q says %q", words, out)
-		}
+	if out := succeed(t, "inspect", "run", "--html"); out != report+"\n" {
+		t.Errorf("it says %q", out)
 	}
 	there(true, report)
-	succeed(t, "inspect", "run", "run", "--html")
-	if page, err := os.ReadFile(page.File); err != nil || !strings.Contains(string(page), `{"title":"2 runs"`) {
-		t.Errorf("the page of two runs: %.300s (%v)", page, err)
-	}
-	refuse(t, cli.ExitUsage, []string{"inspect", page.File, page.File, "--html"}, "none of 2 paths is the folder of a run")
-
 	if err := os.Remove(report); err != nil {
 		t.Fatal(err)
 	}

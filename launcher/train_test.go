@@ -110,31 +110,6 @@ func TestTrainText(t *testing.T) {
 	}
 }
 
-// A run that is complete names its report, and commands that work on it. Logs for programs do not.
-func TestTrainNamesWhatIsNext(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	out := succeed(t, tiny(data, "--out", "my runs/one", "--report")...)
-	_, next, _ := strings.Cut(out, "\nnext:\n")
-	want := []string{
-		"  report: my runs/one/report.html", "  text:   launcher generate --checkpoint 'my runs/one' --prompt 'func '",
-		"  export: launcher convert --from 'my runs/one' --to 'my runs/one-hf'", "",
-	}
-	if !slices.Equal(strings.Split(next, "\n"), want) {
-		t.Fatalf("%q, want %q", next, want)
-	}
-	got := launch("generate", "--checkpoint", "my runs/one", "--prompt", "func ")
-	if got.code != cli.ExitOK || !strings.HasPrefix(got.out, "func ") {
-		t.Errorf("generate: %+v", got)
-	}
-	succeed(t, "convert", "--from", "my runs/one", "--to", "my runs/one-hf")
-	for _, file := range []string{"my runs/one/report.html", "my runs/one-hf/config.json"} {
-		if _, err := os.Stat(file); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // A run whose steps are skipped ends with the code that says not to start it again, and names them;
 // what it has saved is whole. A run that ends without finite losses has failed.
 func TestDiverged(t *testing.T) {
@@ -180,10 +155,10 @@ func TestFlagsOfRanksAreCompared(t *testing.T) {
 			return // package trainer compares the configuration
 		}
 		was := value(of.Name)
-		if err := of.Value.Set("1"); err != nil {
-			if err := of.Value.Set("1s"); err != nil {
-				t.Fatal(err)
-			}
+		if !slices.ContainsFunc([]string{"1", "1s", "process", "core", "json"}, func(v string) bool {
+			return of.Value.Set(v) == nil
+		}) {
+			t.Fatalf("--%s: no value fits", of.Name)
 		}
 		if changed := value(of.Name) != was; changed == slices.Contains(training.MayDiffer, of.Name) {
 			t.Errorf("--%s may differ: %t, and is compared: %t", of.Name, !changed, changed)

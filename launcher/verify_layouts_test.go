@@ -80,28 +80,6 @@ func TestVerifyContexts(t *testing.T) {
 	}
 }
 
-// Layouts that do not fit the model, the micro-batches or the blocks of a precision are named. If
-// none fits, that is an error.
-func TestVerifyLayoutsRefuses(t *testing.T) {
-	for args, want := range map[string]string{
-		"--np 4 --seq 128 --tp 3":                               `--tp is "3": of 4 ranks, give some of [1 2 4], or all`,
-		"--np 4 --seq 128 --cp 4 --set model.heads=2":           "the ranks that share a sequence divide the heads of attention, and model.heads is 2",
-		"--np 4 --seq 128 --batch 4 --cp 2 --precision nvfp4":   "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
-		"--np 4 --batch 4 --cp 2 --seq 128 --set ep_capacity=1": "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
-		"--np 4 --cp 4 --seq 64 --set model.heads=4":            "take whole blocks of 32 tokens each: give a multiple of 128",
-		"--pp 2 --pp-schedule DualPipeV":                        "DualPipeV", // one micro-batch
-		"--pp two":                                              `--pp is "two"`,
-		"--pp 2 --pp-schedule GPipe":                            `"GPipe": use one of 1F1B`,
-		"--precision mxfp8 --seq 48":                            "seq is 48: in mxfp8, blocks of gradients have",
-		"--precision fp8-block --seq 64":                        "seq is 64: in fp8-block, blocks of gradients have",
-	} {
-		got := launch(slices.Concat(strings.Fields("verify-layouts --np 2 --batch 8 --seq 32"), tinyModel, strings.Fields(args), []string{"--data", ownText})...)
-		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
-			t.Errorf("%s: exit code %d: %s", args, got.code, got.errOut)
-		}
-	}
-}
-
 // Pipelines end in the state of one rank. All layouts move and hold what the formulas say; guards
 // move a little more.
 func TestVerifyPipelines(t *testing.T) {

@@ -30,7 +30,7 @@ type Result struct {
 // Options says what to measure.
 type Options struct {
 	Quick bool
-	// matches the names of groups: memory_copy, barrier, all_reduce_64MiB, exchange_4096x2048_top8;
+	// matches the names of groups: memory_copy, all_reduce_64MiB, exchange_4096x2048_top8;
 	// nil: all
 	Match *regexp.Regexp
 }
@@ -49,10 +49,9 @@ func Run(c *collective.Comm, o Options, yield func(Result)) error {
 		name string
 		run  func() error
 	}
-	groups := []group{{"memory_copy", s.copying}, {"barrier", s.barrier}}
+	groups := []group{{"memory_copy", s.copying}}
 	for _, bytes := range sizes {
-		groups = append(groups, group{"all_reduce_" + size(bytes), func() error { return s.allReduce(bytes) }},
-			group{"all_to_all_" + size(bytes), func() error { return s.allToAll(bytes) }})
+		groups = append(groups, group{"all_reduce_" + size(bytes), func() error { return s.allReduce(bytes) }})
 	}
 	for _, sh := range []shape{{4096, 2048, 8, 64}, {4096, 2048, 2, 64}, {128, 7168, 8, 64}} {
 		groups = append(groups, group{"exchange_" + sh.String(), func() error { return s.roundTrip(sh) }})
@@ -154,15 +153,6 @@ func (s *suite) copying() error {
 	return nil
 }
 
-func (s *suite) barrier() error {
-	times, err := s.turns(200, s.comm.Barrier)
-	if err != nil {
-		return err
-	}
-	s.report("barrier", times[0], 0, 0, 0, 0)
-	return nil
-}
-
 func (s *suite) allReduce(bytes int) error {
 	buf := s.ex.New(tensor.FP32, bytes/4)
 	clear(buf.F32())
@@ -185,28 +175,6 @@ func (s *suite) allReduce(bytes int) error {
 	}
 	f := float64(n)
 	s.report(fmt.Sprintf("all_reduce_%s", size(bytes)), times[0], bytes, 2*(f-1)/f, 2*f*float64(bytes), wrong)
-	return nil
-}
-
-func (s *suite) allToAll(bytes int) error {
-	n := s.comm.Size()
-	part := bytes / 4 / n
-	src, dst := s.ex.New(tensor.INT32, part*n), s.ex.New(tensor.INT32, part*n)
-	for i := range src.I32() {
-		src.I32()[i] = int32(s.comm.Rank()<<24 + i)
-	}
-	times, err := s.turns(callsFor(bytes), func() error { return collective.AllToAll(s.comm, dst.I32(), src.I32()) })
-	if err != nil {
-		return err
-	}
-	wrong := 0
-	for i, x := range dst.I32() {
-		if x != int32(i/part<<24+s.comm.Rank()*part+i%part) {
-			wrong++
-		}
-	}
-	f := float64(n)
-	s.report(fmt.Sprintf("all_to_all_%s", size(bytes)), times[0], bytes, (f-1)/f, 2*f*float64(bytes), wrong)
 	return nil
 }
 

@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -225,29 +224,6 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// Random figures are changed in their pages: the first or the last digit of each.
-func TestChangedFiguresAreNoticed(t *testing.T) {
-	const trials = 100
-	values, _ := results(t)
-	all := slices.DeleteFunc(pages(t), func(q quote) bool { return values[q.mark] == "" })
-	rng, noticed := rand.New(rand.NewPCG(1, 0)), 0
-	for range trials {
-		q := all[rng.IntN(len(all))]
-		figures, at := figures(q.text)
-		i := rng.IntN(len(figures))
-		digit := at[i] + rng.IntN(2)*(len(figures[i])-1)
-		wrong := []byte(q.text)
-		wrong[digit] = '0' + (wrong[digit]-'0'+1+byte(rng.IntN(9)))%10
-		changed := quotes(q.page, strings.Replace(read(t, q.page), q.text, string(wrong), 1))
-		if slices.ContainsFunc(changed, func(q quote) bool { return q.fault(values) != "" }) {
-			noticed++
-		}
-	}
-	if t.Logf("%d of %d changes are noticed", noticed, trials); noticed < trials*9/10 {
-		t.Errorf("%d of %d changes are noticed, expected 18 of 20", noticed, trials)
-	}
-}
-
 // Each section of a result file that is quoted names its command, commit, machine and date, and
 // what it measures. "FOLDER..., N lines" allows so much Go in these folders to change before it
 // must be measured again. Figures that are "dated" describe their commit only. A paragraph with
@@ -331,17 +307,6 @@ func commits(line string) (all []string) {
 		}
 	}
 	return all
-}
-
-func TestCommitsAreFound(t *testing.T) {
-	for line, want := range map[string]int{
-		"commit:  1234567 before, a95cfa6 after": 2, "since commit fb0c2ed": 1, "1292e12 FLOP/s, 1234567 tokens": 0,
-		"SHA-256 cdf419d84635bce9": 0, "a defaced page": 0, "c0ffee1c0ffee1c0ffee1c0ffee1c0ffee1c0ffee12": 0,
-	} {
-		if got := commits(line); len(got) != want {
-			t.Errorf("%q: found %q, want %d", line, got, want)
-		}
-	}
 }
 
 // The README of the results names each file.

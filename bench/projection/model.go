@@ -4,9 +4,11 @@ package projection
 // bytes of the exchange.
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	"spmoe/internal/strictjson"
 	"spmoe/moe"
 )
 
@@ -145,6 +147,23 @@ func ModelByName(name string, mtp bool) (Model, error) {
 		known = append(known, p.Name)
 	}
 	return Model{}, oneOf("model", name, known)
+}
+
+// ParseModel reads a model in the form of an entry of data/models.json.
+func ParseModel(file string, text []byte, mtp bool) (Model, error) {
+	var p publishedModel
+	err := strictjson.Unmarshal(text, &p)
+	if err == nil && p.Name == "" {
+		err = errors.New("field name is missing")
+	}
+	if err == nil {
+		_, err = moe.FlavorByName(p.Flavor)
+	}
+	if err != nil {
+		return Model{}, fmt.Errorf("%s: %w: give the form of an entry of bench/projection/data/models.json", file, err)
+	}
+	m := p.model(mtp)
+	return m, m.Config.Validate()
 }
 
 // publishedModel is a model in data/models.json: a flavor with fewer layers, or a shape of its own.

@@ -6,24 +6,6 @@ import (
 	"testing"
 )
 
-func TestDistinct(t *testing.T) {
-	for _, x := range []struct {
-		what      string
-		got, want float64
-	}{
-		{"nodes, EP32 on 4", distinctPlaces(4, 64, 8), 3.61},
-		{"the same within 4 of 8 groups", distinctLimited(4, 64, 8, 8, 4), 2.93},
-		{"nodes, EP64 on 8", distinctPlaces(8, 32, 8), 5.29},
-		{"the same within 4 of 8 groups", distinctLimited(8, 32, 8, 8, 4), 3.63},
-		{"no limit", distinctLimited(4, 64, 8, 8, 8), distinctPlaces(4, 64, 8)},
-		{"all in one place", distinctPlaces(1, 256, 8), 1},
-		{"every expert a place", distinctPlaces(256, 1, 8), 8},
-		{"as many as places of one", distinctPlaces(4, 1, 4), 4},
-	} {
-		rounded(t, x.what, x.got, x.want, 2)
-	}
-}
-
 // The closed forms are the means of drawing.
 func TestDistinctByDrawing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -119,14 +119,3 @@ func TestPublishedRuns(t *testing.T) {
 		}
 	}
 }
-
-// The rows next to a run are of its model and GPU, its own first.
-func TestBeside(t *testing.T) {
-	list := Beside(Target(), 3)
-	if len(list) != 3 || list[0].ID != "nebius-bf16" || list[1].ID != "nebius-deepep" || list[2].ID != "nebius-mxfp8" {
-		t.Errorf("%+v", list)
-	}
-	if list[0].Published != 651 || list[1].Published != 859 || list[2].Published != 918 {
-		t.Errorf("%+v", list)
-	}
-}

@@ -25,8 +25,8 @@ var shortened = []struct{ old, new string }{
 	{"--spares 1 train  ", "--spares 1 train --steps 2 --batch 8 --seq 64 --set eval_sequences=8 --set sample_tokens=2 "},
 	{"verify-layouts ", "verify-layouts --steps 1 --batch 8 --seq 32 "},
 	{"-np 8 compare ", "-np 8 compare --quick --steps 4 --seeds 2 --set eval_sequences=8 || [ $? = 3 ] "}, // undecided
-	{"--quick --seeds 3 --vary optimizer.lr=5e-4,3e-3 --out runs/rates", "--quick --steps 4 --seeds 2 --set eval_sequences=8 " +
-		"--vary optimizer.lr=5e-4,3e-3 --out runs/rates || [ $? = 3 ]"}, // undecided
+	{"--quick --seeds 3 --precision bf16,bf16+optimizer.lr=3e-3 --out runs/rates", "--quick --steps 4 --seeds 2 --set eval_sequences=8 " +
+		"--precision bf16,bf16+optimizer.lr=3e-3 --out runs/rates || [ $? = 3 ]"}, // undecided
 	{"docs/recipes/five-minutes-2-cores.sh", "sed -E 's/--steps [0-9]+/--steps 4/; s/--seq [0-9]+/--seq 64/; " +
 		"s/--batch [0-9]+/--batch 4/; s/warmup [0-9]+/warmup 1/; s/--vocab [0-9]+/--vocab 300/; " +
 		"s/--max-tokens [0-9]+/--max-tokens 8/; s/eval_sequences=[0-9]+/eval_sequences=2/' " +

@@ -56,9 +56,3 @@ func TestCorruption(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkUnarmed(b *testing.B) {
-	for b.Loop() {
-		Point(InMeeting)
-	}
-}

@@ -16,8 +16,8 @@ import (
 // maxDepth is the maximum nesting of arrays and objects.
 const maxDepth = 32
 
-// maxMessage bounds the length of an error's text in bytes, because the decoder quotes numbers of
-// any length.
+// maxMessage bounds the length of an error's text in characters, because the decoder quotes numbers
+// of any length.
 const maxMessage = 300
 
 // Unmarshal is [json.Unmarshal] of one value under the rules of this package. An error names the
@@ -29,19 +29,11 @@ func Unmarshal(data []byte, v any) error {
 	}
 	err := json.Unmarshal(data, v)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return fmt.Errorf("offset %d: %s", wrong.Offset, brief(err.Error()))
+		return fmt.Errorf("offset %d: %.*s", wrong.Offset, maxMessage, err.Error())
 	} else if err != nil { // of a value that decodes itself
-		return errors.New(brief(err.Error()))
+		return fmt.Errorf("%.*s", maxMessage, err.Error())
 	}
 	return nil
-}
-
-// brief truncates a message that is too long to read.
-func brief(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage], "") + "..."
 }
 
 // check checks data, which must be one value.
@@ -52,7 +44,7 @@ func check(data []byte) error {
 	case bytes.HasPrefix(data, []byte("\xef\xbb\xbf")):
 		return errors.New("offset 0: the text begins with a byte order mark: JSON has none")
 	case !utf8.Valid(data):
-		return fmt.Errorf("offset %d: the text is not UTF-8", validPrefix(data))
+		return errors.New("the text is not UTF-8")
 	}
 	w := walker{dec: json.NewDecoder(bytes.NewReader(data))}
 	w.dec.UseNumber()
@@ -71,19 +63,7 @@ func check(data []byte) error {
 	if wrong := (*json.SyntaxError)(nil); errors.As(err, &wrong) {
 		offset = max(offset, wrong.Offset)
 	}
-	return fmt.Errorf("offset %d: %s", offset, brief(err.Error()))
-}
-
-// validPrefix returns the number of bytes before the first that is not UTF-8.
-func validPrefix(data []byte) int {
-	at := 0
-	for {
-		r, n := utf8.DecodeRune(data[at:])
-		if r == utf8.RuneError && n <= 1 {
-			return at
-		}
-		at += n
-	}
+	return fmt.Errorf("offset %d: %.*s", offset, maxMessage, err.Error())
 }
 
 // walker reads tokens and records their position.

@@ -54,26 +54,20 @@ func TestUnmarshalRefuses(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown":         {"n = 1\n\nm = 2", `line 3: unknown key "m"`},
-		"capitals":        {"N = 1", `line 1: unknown key "N"`},
 		"unknown table":   {"n = 1\n[tab]\n", `line 2: unknown key "tab"`},
 		"unknown inside":  {"[sub]\nb = 1", `line 2: unknown key "sub.b"`},
 		"unknown inline":  {"sub = {a = 1, b = 2}", `line 1: unknown key "sub.b"`},
-		"dotted":          {"sub.b.c = 1", `unknown key "sub.b"`},
 		"below a number":  {"n.x = 1", `unknown key "n.x"`},
 		"twice":           {"n = 1\nn = 2", "already defined"},
-		"table twice":     {"[sub]\n[sub]", "already exists"},
 		"array of tables": {"[[sub]]\na = 1", "cannot"},
 		"cut":             {"n = 1\nlist = ['a',", "line 2: "},
 		"mark":            {"\xef\xbb\xbfn = 1", "byte order mark"},
-		"UTF-16":          {"\xff\xfen\x00", "not UTF-8"},
 		"NUL":             {"n = 1\x00", "line 1: expected newline but got U+0000"},
 		"other kind":      {"n = 'x'", "cannot"},
-		"beyond int":      {"n = 9223372036854775808", "too large"},
 		"long":            {strings.Repeat("#", MaxSize+1), "262145 bytes are too long"},
 		"deep":            {"n = " + strings.Repeat("[", 100_000), "nested more than"},
 		"deep key":        {strings.Repeat("sub.", 60_000) + "a = 1", `unknown key "sub.sub"`},
 		"many keys":       {many("x%d=1\n"), `line 1: unknown key "x0"`},
-		"many tables":     {many("[t%d]\n"), `line 1: unknown key "t0"`},
 		"long key":        {strings.Repeat("k", 200_000) + " = 1", "unknown key"},
 	} {
 		err := Unmarshal([]byte(c.text), new(outer))

@@ -16,21 +16,18 @@ import (
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
-	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 )
 
 // CompareFlags are the flags of compare that are not in the configuration.
 type CompareFlags struct {
-	ranks     running.RankFlags
-	config    string
-	seeds     int
-	margin    float64 // percent
-	jobs      int
-	quick     bool
-	keepState bool
-	vary      []string // NAME=VALUE,VALUE
-	Given     *[]cli.Assignment
+	ranks  running.RankFlags
+	config string
+	seeds  int
+	margin float64 // percent
+	jobs   int
+	quick  bool
+	Given  *[]cli.Assignment
 }
 
 // DefineCompare defines the flags of compare.
@@ -53,11 +50,6 @@ func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 	fs.Float64Var(&f.margin, "margin", 0.5, "`PERCENT` largest difference from the baseline's loss that counts as equivalent")
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
 	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 2 minutes on two cores: finds broken recipes, but does not predict long runs")
-	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
-	fs.Func("vary", "`NAME=LIST` compare values of a setting, the baseline's first, as in optimizer.lr=1e-3,3e-3; each other value is an arm (repeatable)", func(text string) error {
-		f.vary = append(f.vary, text)
-		return nil
-	})
 	f.Given = cli.Bind(fs, convergence.Default)
 	for name, usage := range map[string]string{
 		"precision": "`LIST` arms to compare, the baseline first: precisions and recipe files such as mine.toml, changed by words after +, as in mxfp8+e5m2 or bf16+optimizer.lr=3e-3; the words are settings with a value and " + convergence.ShortNames() + "; a null arm, which differs from the baseline in rounding alone, is always added",
@@ -69,7 +61,7 @@ func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 	return f.run
 }
 
-// run makes the comparison, prints a summary and writes the report.
+// run makes the comparison, prints the verdicts and writes the numbers.
 func (f *CompareFlags) run(ctx context.Context, env cli.Env) error {
 	given, err := cli.AppendData(*f.Given, env.Args)
 	if err := errors.Join(err, f.ranks.Check(env)); err != nil {
@@ -103,7 +95,7 @@ func (f *CompareFlags) run(ctx context.Context, env cli.Env) error {
 	for _, a := range result.Arms[1:] {
 		fmt.Fprintf(env.Out, "\n%s\n", result.Sentence(a))
 	}
-	fmt.Fprintf(env.Out, "\nreport: %s\n", filepath.Join(c.Out, "report.html"))
+	fmt.Fprintf(env.Out, "\nnumbers: %s\n", filepath.Join(c.Out, convergence.ResultFile))
 	switch result.Verdict() {
 	case convergence.Different:
 		return cli.Fail(cli.Reported(errors.New("different")), cli.ExitFailed)
@@ -119,24 +111,18 @@ func (f *CompareFlags) Comparison(given []cli.Assignment, claim *running.RunClai
 	if err != nil {
 		return nil, err
 	}
-	from, seeds := convergence.Default, defaultSeeds
+	from, seeds := cli.Defaults(convergence.Default), defaultSeeds
 	if f.quick {
 		from, seeds = convergence.Quick, quickSeeds
 	}
-	cfg, err := running.ResolveNew(func(flavor string, steps int) (config.Config, error) {
-		cfg, err := from(flavor, steps)
-		if len(f.vary) > 0 {
-			cfg.Precision = "bf16" // one is enough
-		}
-		return cfg, err
-	}, f.config, text, given)
+	cfg, err := running.ResolveNew(from, f.config, text, given)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.RecipeFile != "" {
 		return nil, errors.New("recipe: a comparison takes recipe files among its precisions, such as --precision bf16,my.toml")
 	}
-	arms, err := f.arms(&cfg)
+	arms, err := armsOf(cfg.Precision)
 	if err != nil {
 		return nil, err
 	}
@@ -148,39 +134,20 @@ func (f *CompareFlags) Comparison(given []cli.Assignment, claim *running.RunClai
 	}
 	return &convergence.Comparison{
 		Config: cfg, Ranks: f.ranks.Count, Arms: arms, Seeds: cmp.Or(f.seeds, seeds), Margin: f.margin / 100,
-		Out: out, Held: claim.Lock, Jobs: f.jobs, KeepLast: f.keepState,
+		Out: out, Held: claim.Lock, Jobs: f.jobs,
 	}, err
 }
 
-// arms returns the arms. cfg takes the first value of each setting that --vary varies.
-func (f *CompareFlags) arms(cfg *config.Config) ([]convergence.Arm, error) {
-	all, err := convergence.ParseArms(cfg.Precision)
+// armsOf returns the arms in a list, and the null arm.
+func armsOf(list string) ([]convergence.Arm, error) {
+	all, err := convergence.ParseArms(list)
 	if err != nil {
 		return nil, fmt.Errorf("--precision: %w", err)
 	}
-	base := all[0]
-	for _, text := range f.vary {
-		name, list, _ := strings.Cut(text, "=")
-		values := strings.Split(list, ",")
-		if len(values) < 2 {
-			return nil, fmt.Errorf("--vary %s: give a setting and two values or more, the baseline's first, such as optimizer.lr=1e-3,3e-3", text)
-		}
-		for i, value := range values {
-			arm, err := base.With(name + "=" + value)
-			if err == nil && i == 0 {
-				err = convergence.Set(cfg, name+"="+value)
-			} else {
-				all = append(all, arm)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("--vary %s: %w", text, err)
-			}
-		}
-	}
-	null := base.Null()
+	null := all[0].Null()
 	all = slices.DeleteFunc(all, func(a convergence.Arm) bool { return a.Name == null.Name })
 	if len(all) < 2 {
-		return nil, fmt.Errorf("--precision: %q is one arm: give the baseline and at least one other, such as bf16,mxfp8", cfg.Precision)
+		return nil, fmt.Errorf("--precision: %q is one arm: give the baseline and at least one other, such as bf16,mxfp8", list)
 	}
 	return append(all, null), nil
 }

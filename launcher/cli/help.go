@@ -6,6 +6,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,31 +15,26 @@ import (
 	"sync"
 
 	"spmoe/launcher/report"
-	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 )
 
 // DefineHelp defines the flags of help.
 func DefineHelp(fs *flag.FlagSet) Action {
 	all := fs.Bool("all", false, "list all flags and keys of a command, with all that there is to say about them")
-	flavor := fs.String("flavor", DefaultFlavor, "`NAME` of the flavor whose defaults are shown")
 	return func(_ context.Context, env Env) error {
 		if len(env.Args) == 0 {
 			listCommands(AllCommands(), env.Out)
 			return nil
 		}
 		cmd, args, err := findCommand(env.Args)
-		if err != nil {
+		if err := errors.Join(err, refuseArguments(args)); err != nil {
 			return err
 		}
-		keys := len(args) > 0 && args[0] == keyTopic
-		if keys || *all {
-			return describeAll(cmd, !keys, *flavor, env.Out)
+		if *all {
+			describeAll(cmd, env.Out)
+		} else {
+			Describe(cmd, env.Out)
 		}
-		if err := refuseArguments(args); err != nil {
-			return err
-		}
-		Describe(cmd, *flavor, env.Out)
 		return nil
 	}
 }
@@ -49,7 +45,7 @@ func findCommand(words []string) (cmd Command, rest []string, err error) {
 	if !ok {
 		return cmd, nil, UnknownCommand(AllCommands(), "", words[0])
 	}
-	if rest = words[1:]; len(rest) == 0 || len(cmd.Subcommands) == 0 || rest[0] == keyTopic {
+	if rest = words[1:]; len(rest) == 0 || len(cmd.Subcommands) == 0 {
 		return cmd, rest, nil
 	}
 	sub, ok := Find(cmd.Subcommands, rest[0])
@@ -59,17 +55,13 @@ func findCommand(words []string) (cmd Command, rest []string, err error) {
 	return sub, rest[1:], nil
 }
 
-// keyTopic is the word after a command that asks for the keys of its --set.
-const keyTopic = "keys"
-
 func listCommands(cmds []Command, out io.Writer) {
 	fmt.Fprintln(out, "usage: launcher [flags] COMMAND [flags] [arguments]")
-	width := system.TerminalWidth(out)
 	for _, group := range groups() {
 		fmt.Fprintf(out, "%s:\n", group)
 		for _, c := range cmds {
 			if c.Group == group {
-				PrintEntry(out, width, commandColumn, c.Name, c.About)
+				printEntry(out, commandColumn, c.Name, c.About)
 			}
 		}
 	}
@@ -97,20 +89,19 @@ func (c Command) printUsage(examples int, out io.Writer) {
 const pageLines = 24
 
 // Describe prints a command's usage, subcommands and, with a few words each, the flags that most
-// people use. Examples fill the page. Defaults are those of a flavor.
-func Describe(cmd Command, flavor string, out io.Writer) {
-	width := system.TerminalWidth(out)
+// people use. Examples fill the page.
+func Describe(cmd Command, out io.Writer) {
 	fs, _ := cmd.Flags()
 	shown, n := cmd.commonFlags(fs)
 	cmd.printUsage(max(pageLines-3-len(cmd.Subcommands)-len(shown), 1), out)
 	for _, c := range cmd.Subcommands {
-		PrintEntry(out, width, commandColumn+2, c.word(), c.About)
+		printEntry(out, commandColumn+2, c.word(), c.About)
 	}
-	section{flags: shown}.print("", describeFlag, flavor, out)
+	section{flags: shown}.print("", describeFlag, out)
 	more := "launcher help " + cmd.Name
 	switch {
 	case fs.Lookup("set") != nil:
-		fmt.Fprintf(out, "%s --all lists all %d flags and says more, %[1]s %[3]s lists the keys of --set\n", more, n, keyTopic)
+		fmt.Fprintf(out, "%s --all lists all %d flags and the keys of --set\n", more, n)
 	case n > 0:
 		fmt.Fprintf(out, "%s --all says more about %s\n", more, report.Plural(n, "flag"))
 	default:
@@ -135,34 +126,27 @@ func (c Command) commonFlags(fs *flag.FlagSet) (common []*flag.Flag, n int) {
 	return common, n
 }
 
-// describeAll prints all keys of a command's --set without a flag and, if flags, all examples and
-// flags before.
-func describeAll(cmd Command, flags bool, flavor string, out io.Writer) error {
+// describeAll prints all examples and flags of a command, and all keys of its --set without a flag.
+func describeAll(cmd Command, out io.Writer) {
 	fs, _ := cmd.Flags()
+	cmd.printUsage(len(cmd.Examples), out)
+	for _, s := range sections(fs) {
+		s.print("\n"+s.title+":\n", fullUsage, out)
+	}
 	set := fs.Lookup("set")
-	if set == nil && !flags {
-		return fmt.Errorf("%s has no --set: its flags are all that there is to set", cmd.Name)
-	}
-	if flags {
-		cmd.printUsage(len(cmd.Examples), out)
-		for _, s := range sections(fs) {
-			s.print("\n"+s.title+":\n", fullUsage, flavor, out)
-		}
-	}
 	if set == nil {
-		return nil
+		return
 	}
 	for _, s := range sections(set.Value.(*Keys).all) {
 		s.flags = slices.DeleteFunc(s.flags, func(f *flag.Flag) bool { return fs.Lookup(f.Name) != nil })
 		s.keys = true
-		s.print("\n"+s.title+", with --set:\n", fullUsage, flavor, out)
+		s.print("\n"+s.title+", with --set:\n", fullUsage, out)
 	}
-	return nil
 }
 
 // print prints the flags or keys of a section after its title, unless there are none, as about
 // describes them.
-func (s section) print(title string, about func(*flag.Flag) string, flavor string, out io.Writer) {
+func (s section) print(title string, about func(*flag.Flag) string, out io.Writer) {
 	for i, f := range s.flags {
 		if i == 0 {
 			fmt.Fprint(out, title)
@@ -172,7 +156,7 @@ func (s section) print(title string, about func(*flag.Flag) string, flavor strin
 		if s.keys {
 			name = dottedKey(f) + "=" + cmp.Or(value, "true|false")
 		}
-		PrintEntry(out, system.TerminalWidth(out), flagColumn, strings.TrimSpace(name), about(f)+defaultOf(f, flavor))
+		printEntry(out, flagColumn, strings.TrimSpace(name), about(f)+defaultOf(f))
 	}
 }
 
@@ -182,23 +166,9 @@ const (
 	flagColumn    = 31
 )
 
-// PrintEntry prints a name and its description, which wraps at the terminal's width. There is no
-// limit if width is 0 or too narrow for two columns.
-func PrintEntry(out io.Writer, width, column int, name, about string) {
-	const narrowest = 20 // columns of a description
-	line := fmt.Sprintf("  %-*s", column-2, name+" ")
-	if width-column < narrowest {
-		fmt.Fprintf(out, "%s%s\n", line, about)
-		return
-	}
-	for word := range strings.SplitSeq(about, " ") {
-		if len(line) > column && len(line)+len(word) > width {
-			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			line = strings.Repeat(" ", column)
-		}
-		line += word + " "
-	}
-	fmt.Fprintln(out, strings.TrimRight(line, " "))
+// printEntry prints a name and its description.
+func printEntry(out io.Writer, column int, name, about string) {
+	fmt.Fprintf(out, "  %-*s%s\n", column-2, name+" ", about)
 }
 
 // Internal begins the usage of flags that are not for users: a launcher passes them to its ranks.
@@ -209,7 +179,7 @@ const ownFlags = "flags"
 
 // commonFlags are the flags that help shows of a command with many, in its order: those of all
 // commands that train, then those of project.
-const commonFlags = "np flavor json quick seeds vary margin jobs layouts schedule hosts verify html recipe data tokenizer steps batch micro-batch seq " +
+const commonFlags = "np flavor json quick seeds margin jobs layouts schedule hosts verify html data tokenizer steps batch micro-batch seq " +
 	"precision optimizer.lr recompute set ep pp ranks out resume save-every eval-every dry-run cp tp pp-schedule " +
 	"model gpu gpus vp software exchange overlap routing imbalance"
 
@@ -276,11 +246,11 @@ func describeFlag(f *flag.Flag) string {
 	return usage
 }
 
-// defaultOf returns what help says of a flag's default in a flavor.
-func defaultOf(f *flag.Flag, flavor string) string {
+// defaultOf returns what help says of a flag's default, which is that of the default flavor.
+func defaultOf(f *flag.Flag) string {
 	initial := f.DefValue
 	if s, ok := f.Value.(*Setting); ok {
-		initial = s.initial(flavor)
+		initial = s.initial()
 	}
 	if initial == "" || initial == "false" {
 		return ""

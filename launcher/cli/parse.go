@@ -199,29 +199,6 @@ func set(fs *flag.FlagSet, f *flag.Flag, value string) (err error) {
 		}
 		return fmt.Errorf("invalid value %.100q for %s: %w", value, what, err)
 	}
-	return checkValue(fs.Name(), f, value)
-}
-
-// checkValue returns an error if a value is none that a flag takes. Of a setting it must nearly be
-// one: the configuration checks others, and its schedules may have any letters.
-func checkValue(command string, f *flag.Flag, value string) error {
-	name, values := f.Name, []string{value}
-	if command == "bench train" && name == "precision" || name == "pp-schedule" {
-		values = strings.Split(value, ",")
-	}
-	for _, v := range values {
-		known := FlagChoices(command, name)
-		if slices.ContainsFunc(known, func(s string) bool { return name == "pp-schedule" && strings.EqualFold(s, v) }) {
-			continue
-		}
-		if _, setting := f.Value.(*Setting); setting {
-			if err := checkWord(name+" is", v, known); err != nil {
-				return err
-			}
-		} else if known != nil && !slices.Contains(known, v) {
-			return Unknown("--"+name+" is", v, known)
-		}
-	}
 	return nil
 }
 

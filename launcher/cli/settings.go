@@ -17,6 +17,7 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
+	"spmoe/moe"
 )
 
 // A run's configuration: the flavor's defaults, overridden by the config file, overridden by flags.
@@ -39,9 +40,9 @@ type Assignment struct {
 // String implements [flag.Value]. Defaults are those of initial: they cost too much for each start.
 func (s *Setting) String() string { return "" }
 
-// initial describes the field's default in a flavor.
-func (s *Setting) initial(flavor string) string {
-	cfg, err := s.from(flavor, 0)
+// initial describes the field's default in the default flavor.
+func (s *Setting) initial() string {
+	cfg, err := s.from(DefaultFlavor, 0)
 	if err != nil || s.Kind.Kind() == reflect.Slice {
 		return ""
 	}
@@ -71,25 +72,9 @@ func (k *Keys) find(text string) (f *flag.Flag, value string, err error) {
 		return nil, "", fmt.Errorf("--set %.*q: give KEY=VALUE, such as optimizer.beta2=0.99", LongestWord, text)
 	}
 	if f = k.all.Lookup(strings.ReplaceAll(key, "_", "-")); f == nil {
-		return nil, "", fmt.Errorf("--set: unknown key %.*q%s (launcher help train keys lists them)", LongestWord, key, meantKey(key))
+		return nil, "", fmt.Errorf("--set: unknown key %.*q%s (launcher help train --all lists them)", LongestWord, key, meantKey(key))
 	}
 	return f, value, nil
-}
-
-// settable returns the flags of a command and, under the names of flags, the keys that its --set
-// reaches.
-func settable(fs *flag.FlagSet) *flag.FlagSet {
-	all := flag.NewFlagSet(fs.Name(), flag.ContinueOnError)
-	add := func(f *flag.Flag) {
-		if all.Lookup(f.Name) == nil {
-			all.Var(f.Value, f.Name, f.Usage)
-		}
-	}
-	fs.VisitAll(add)
-	if set := fs.Lookup("set"); set != nil {
-		set.Value.(*Keys).all.VisitAll(add)
-	}
-	return all
 }
 
 // IsBoolFlag reports whether the flag may have no value.
@@ -166,12 +151,21 @@ func TrainDefaults(flavor string, steps int) (config.Config, error) {
 func Bind(fs *flag.FlagSet, from Defaults) *[]Assignment {
 	s, keys := Setting{Given: new([]Assignment), from: from}, flag.NewFlagSet(fs.Name(), flag.ContinueOnError)
 	s.bind(fs, keys, reflect.TypeFor[config.Config](), "")
-	fs.Var(&Keys{keys}, "set", "(run) `KEY=VALUE` set a key of the configuration, such as optimizer.beta2=0.99; launcher help train keys lists them")
+	fs.Var(&Keys{keys}, "set", "(run) `KEY=VALUE` set a key of the configuration, such as optimizer.beta2=0.99")
 	return s.Given
 }
 
 // DefaultFlavor is the flavor of a run that names none.
 const DefaultFlavor = "debug"
+
+// Flavors returns the names of all flavors.
+func Flavors() []string {
+	var all []string
+	for _, f := range moe.Flavors() {
+		all = append(all, f.Name)
+	}
+	return all
+}
 
 // bind defines keys and flags like s for the fields of a part of the configuration, which s stands
 // for.
@@ -281,9 +275,6 @@ func Resolve(from Defaults, name string, text []byte, given []Assignment) (confi
 	if err := stricttoml.Unmarshal(text, &cfg); err != nil {
 		return cfg, Locate(name, err)
 	}
-	if err := checkWords(cfg); err != nil {
-		return cfg, fmt.Errorf("%s: %w", name, err)
-	}
 	Apply(&cfg, given)
 	return cfg, cfg.ReadRecipe()
 }
@@ -311,19 +302,6 @@ func WithoutGoneKeys(text []byte) (kept []byte, notes []string) {
 		lines[unknown.Line-1] = "\n"
 	}
 	return kept, notes
-}
-
-// checkWords returns an error if the text of a key is nearly one that the key takes. Flags are
-// checked when they are set.
-func checkWords(cfg config.Config) (err error) {
-	config.EachSetting(cfg, func(key config.Key, v any) {
-		word, ok := v.(string)
-		named := key.Name == "flavor" || key.Name == "precision" && cfg.RecipeFile != ""
-		if ok && err == nil && !named && !strings.Contains(word, ",") { // a comparison lists precisions
-			err = checkWord(key.Name+" is", word, FlagChoices("train", strings.ReplaceAll(key.Name, "_", "-")))
-		}
-	})
-	return err
 }
 
 // Locate adds the file name, line and column to an error in a config file.

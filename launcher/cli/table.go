@@ -3,17 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
-
-	"spmoe/launcher/report"
 )
-
-// FourDigits formats a perplexity, which may be 1.2 or a million.
-func FourDigits(x float64) string {
-	if x < 1e4 {
-		return fmt.Sprintf("%.4g", x)
-	}
-	return report.Thousands(x)
-}
 
 // Finite returns a number for JSON, and nil for an infinity or a NaN, which JSON does not have.
 func Finite(x float64) any {

@@ -9,18 +9,23 @@ import (
 	"spmoe/launcher/trainer/config"
 )
 
-// Words of other tools stand for words of this program, and are none themselves.
-func TestSynonyms(t *testing.T) {
+// Words of other tools stand for words of this program, and are none themselves. Others stand for
+// those that are spelled nearly so.
+func TestNearest(t *testing.T) {
 	own := flag.NewFlagSet("", flag.ContinueOnError)
 	Bind(own, TrainDefaults)
-	own = settable(own)
-	words := append(FlagNames(own), strings.Fields("train generate eval inspect convert data bench check np max-tokens")...)
-	for _, name := range FlagNames(own) {
-		words = append(words, FlagChoices("train", name)...)
-	}
+	words := append(FlagNames(own), strings.Fields("generate eval convert check optimizer.lr np max-tokens")...)
 	for word, meant := range synonyms {
 		if !slices.Contains(words, meant) || slices.Contains(words, word) || flagAdvice[word] != "" {
 			t.Errorf("%q stands for %q", word, meant)
+		}
+	}
+	candidates := []string{"steps", "seq", "seed", "save-every", "model.layers"}
+	for word, want := range map[string]string{
+		"stesp": "steps", "step": "steps", "see": "seed", "save-evry": "save-every", "models.layer": "model.layers", "Max-Steps": "steps", "xyz": "", "": "",
+	} {
+		if got := nearest(word, candidates); got != want {
+			t.Errorf("nearest %q is %q, want %q", word, got, want)
 		}
 	}
 }

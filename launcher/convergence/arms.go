@@ -63,7 +63,7 @@ func ParseArms(list string) (all []Arm, err error) {
 		a, err := plainArm(words[0])
 		for _, word := range words[1:] {
 			if err == nil {
-				a, err = a.With(word)
+				a, err = a.with(word)
 			}
 		}
 		if err != nil {
@@ -88,8 +88,8 @@ func plainArm(word string) (Arm, error) {
 	return Arm{Name: p.Name, About: p.About, precision: c.Precision, file: c.RecipeFile}, err
 }
 
-// With returns the arm with one more word.
-func (a Arm) With(word string) (Arm, error) {
+// with returns the arm with one more word.
+func (a Arm) with(word string) (Arm, error) {
 	a.Name, a.About = a.Name+"+"+word, a.About+", "+strings.Join(settings(word), ", ")
 	a.words = append(slices.Clip(a.words), word)
 	return a, a.apply(new(config.Config))
@@ -98,7 +98,7 @@ func (a Arm) With(word string) (Arm, error) {
 // Null returns the null arm of a baseline. Differences like its are what chance makes, and a
 // comparison that calls it different is wrong.
 func (a Arm) Null() Arm {
-	a, err := a.With(null)
+	a, err := a.with(null)
 	if err != nil {
 		panic(err)
 	}
@@ -114,7 +114,7 @@ func (a Arm) apply(cfg *config.Config) error {
 			continue
 		}
 		for _, set := range settings(word) {
-			if err := Set(cfg, set); err != nil {
+			if err := assign(cfg, set); err != nil {
 				return err
 			}
 		}
@@ -130,8 +130,8 @@ func settings(word string) []string {
 	return []string{word}
 }
 
-// Set changes a setting of a configuration: optimizer.lr=3e-3.
-func Set(cfg *config.Config, word string) error {
+// assign changes a setting of a configuration: optimizer.lr=3e-3.
+func assign(cfg *config.Config, word string) error {
 	m := assignment.FindStringSubmatch(word)
 	if m == nil {
 		return fmt.Errorf("%q is neither a setting with a value, such as optimizer.lr=3e-3, nor one of %s", word, ShortNames())

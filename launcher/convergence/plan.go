@@ -32,18 +32,16 @@ import (
 
 // Comparison describes the runs to compare and how to run them.
 type Comparison struct {
-	Config   config.Config // of the baseline with the first seed; Precision and Out are each run's own
-	Ranks    int
-	Arms     []Arm    // the baseline first, the null arm last
-	Varied   []string // settings that arms vary, with their values
-	Seeds    int
-	Margin   float64            // largest difference that counts as equivalent, a fraction of the baseline's loss
-	Out      string             // folder of the comparison
-	Held     *system.FolderLock // that folder; nil: it is not held
-	Jobs     int                // concurrent runs
-	KeepLast bool               // keep the last checkpoint of each run
-	Console  io.Writer          // for progress
-	Command  string             // the command line that continues the comparison
+	Config  config.Config // of the baseline with the first seed; Precision and Out are each run's own
+	Ranks   int
+	Arms    []Arm // the baseline first, the null arm last
+	Seeds   int
+	Margin  float64            // largest difference that counts as equivalent, a fraction of the baseline's loss
+	Out     string             // folder of the comparison
+	Held    *system.FolderLock // that folder; nil: it is not held
+	Jobs    int                // concurrent runs
+	Console io.Writer          // for progress
+	Command string             // the command line that continues the comparison
 
 	existing []byte                   // the plan in the folder, which Check has read; nil: there is none
 	prepared func(task, *trainer.Job) // for tests: called before each run
@@ -82,7 +80,7 @@ func (c *Comparison) seeds() (all []uint64) {
 func (c *Comparison) config(a Arm, seed uint64) config.Config {
 	cfg := c.Config
 	if err := a.apply(&cfg); err != nil {
-		panic(err) // With has accepted the words
+		panic(err) // with has accepted the words
 	}
 	cfg.Seed, cfg.Out = seed, filepath.Join(c.Out, a.Name, fmt.Sprintf("seed-%d", seed))
 	if c.Jobs > 1 && cfg.Threads == 0 {
@@ -179,9 +177,6 @@ func (c *Comparison) Check() error {
 	return nil
 }
 
-// lastLooks is the last commit whose comparisons judged several times.
-const lastLooks = "e1738aba"
-
 // checkFolder returns an error if the folder holds another comparison, or something else.
 func (c *Comparison) checkFolder() error {
 	path := filepath.Join(c.Out, planFile)
@@ -197,12 +192,7 @@ func (c *Comparison) checkFolder() error {
 		return err
 	}
 	var there plan
-	err = stricttoml.Unmarshal(text, &there)
-	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) && unknown.Key == "precision" {
-		return fmt.Errorf("%s was planned by an earlier version, with tests that this version lacks and without a null arm: "+
-			"continue it with the launcher of commit %s, or give another --out to plan it again", path, lastLooks)
-	}
-	if err != nil {
+	if err := stricttoml.Unmarshal(text, &there); err != nil {
 		return fmt.Errorf("%s: %w: give another --out", path, err)
 	}
 	if c.Config.DataRules == int(datasets.NewestRules) {

@@ -1,8 +1,7 @@
 package convergence
 
 // The runs of a comparison: each is made once, goes on from its checkpoint if it was cut off, and
-// keeps the losses of all its steps. The console has a line per finished run, and one now and then
-// from a run under way.
+// keeps the losses of all its steps. The console has a line per finished run.
 
 import (
 	"context"
@@ -37,7 +36,7 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	}
 	fmt.Fprintf(c.Console, "plan, written before the first run: %s, SHA-256 %s\n", filepath.Join(c.Out, planFile), hash)
 	tasks, cfg := c.tasks(), c.Config
-	p := newProgress(c.Console, tasks)
+	p := &progress{w: c.Console, runs: len(tasks)}
 	logs := make([]*record.Log, len(tasks))
 	result := Result{Command: c.Command, Version: system.Version(), Plan: hash, Margin: c.Margin, Setup: Setup{
 		Flavor: cfg.Flavor, Parameters: cfg.Model.Count().Total, Steps: cfg.Steps, Batch: cfg.Batch, Seq: cfg.Seq,
@@ -45,9 +44,6 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	}}
 	for _, a := range c.Arms {
 		result.Arms = append(result.Arms, ArmResult{Name: a.Name, About: a.About})
-	}
-	if err := result.Write(c.Out); err != nil {
-		return result, err
 	}
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(c.Jobs)
@@ -67,7 +63,7 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	if err := c.Held.Check(); err != nil {
 		return result, err
 	}
-	return result, result.Write(c.Out)
+	return result, result.write(c.Out)
 }
 
 // run trains one run, unless it is finished, and returns its record.
@@ -92,10 +88,8 @@ func (c *Comparison) run(ctx context.Context, t task, p *progress) (*record.Log,
 			return nil, fmt.Errorf("%s: %w", t, failed)
 		}
 	}
-	if !c.KeepLast {
-		if err := dropCheckpoints(t.cfg.Out); err != nil {
-			return nil, err
-		}
+	if err := dropCheckpoints(t.cfg.Out); err != nil {
+		return nil, err
 	}
 	p.finished(t, newRun(t, s.log), earlier)
 	return s.log, nil
@@ -156,34 +150,12 @@ func dropCheckpoints(folder string) error {
 	return err
 }
 
-// progress collects the reports of runs, which may run concurrently.
+// progress prints what becomes of the runs, which may run concurrently.
 type progress struct {
-	mu    sync.Mutex
-	w     io.Writer
-	left  int // steps to make
-	made  int // steps that this command made
-	done  int // finished runs
-	runs  int
-	began time.Time
-	wrote time.Time // the last line
-}
-
-func newProgress(w io.Writer, tasks []task) *progress {
-	p := &progress{w: w, runs: len(tasks), began: time.Now(), wrote: time.Now()}
-	for _, t := range tasks {
-		p.left += t.cfg.Steps
-	}
-	return p
-}
-
-// eta estimates the time that all remaining steps will take.
-func (p *progress) eta() string {
-	return report.Clock(time.Duration(float64(time.Since(p.began)) * float64(p.left) / float64(max(p.made, 1))))
-}
-
-func (p *progress) print(format string, args ...any) {
-	p.wrote = time.Now()
-	fmt.Fprintf(p.w, format, args...)
+	mu   sync.Mutex
+	w    io.Writer
+	done int // finished runs
+	runs int
 }
 
 // finished prints the outcome of a run. earlier marks a run that an earlier command trained.
@@ -193,16 +165,12 @@ func (p *progress) finished(t task, run Run, earlier bool) {
 	p.done++
 	note := ""
 	if earlier {
-		p.left -= t.cfg.Steps
 		note = " (from an earlier command)"
 	}
 	if run.Diverged {
 		note += " DIVERGED"
 	}
-	if p.made > 0 && p.left > 0 {
-		note += ", ETA " + p.eta()
-	}
-	p.print("[%d/%d] %s: training loss %.4f, validation loss %.4f%s\n", p.done, p.runs, t, float64(run.Train), float64(run.HeldOut), note)
+	fmt.Fprintf(p.w, "[%d/%d] %s: training loss %.4f, validation loss %.4f%s\n", p.done, p.runs, t, float64(run.Train), float64(run.HeldOut), note)
 }
 
 // reporter receives the reports of one run.
@@ -210,41 +178,19 @@ type reporter struct {
 	*progress
 	events.Reporter // of what is not printed
 	task            task
-	at              int // finished steps
 }
 
 func (p *progress) begin(t task) *reporter {
-	return &reporter{progress: p, Reporter: report.Console{W: io.Discard}, task: t}
-}
-
-// Start implements [events.Reporter], like the following methods.
-func (r *reporter) Start(s events.Start) {
-	r.mu.Lock()
-	r.at = s.From
-	r.left -= s.From
-	r.mu.Unlock()
-	if s.From > 0 {
-		r.say(fmt.Sprintf("resumes after step %d", s.From))
-	}
-}
-
-func (r *reporter) Step(s events.Step) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.made += s.Step - r.at
-	r.left -= s.Step - r.at
-	r.at = s.Step
-	if time.Since(r.wrote) > 20*time.Second && s.Step < s.Steps { // a sign of life
-		r.print("%s: step %d of %d, loss %.4f, ETA %s\n", r.task, s.Step, s.Steps, s.Loss, r.eta())
-	}
+	return &reporter{p, report.Console{W: io.Discard}, t}
 }
 
 func (r *reporter) say(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.print("%s: %s\n", r.task, text)
+	fmt.Fprintf(r.w, "%s: %s\n", r.task, text)
 }
 
+// Alarm implements [events.Reporter], like the next method.
 func (r *reporter) Alarm(a events.Alarm) { r.say("ALARM: " + a.Text) }
 
 func (r *reporter) Stopping(s events.Stopping) { r.say(s.String()) }

@@ -38,7 +38,8 @@ type Difference struct {
 	LeastMargin float64    `json:"least_margin"` // that these tests would have passed
 }
 
-// Result is a comparison, finished or not. It is stored as result.json, and the page shows it.
+// Result is a finished comparison. It is stored as result.json. Before the end there is no loss to
+// see: to stop at a result that pleases would spoil the tests.
 type Result struct {
 	Command  string      `json:"command"` // continues the comparison
 	Version  string      `json:"version"` // of the program
@@ -68,9 +69,8 @@ type ArmResult struct {
 	Verdict string      `json:"verdict"`
 	Train   *Difference `json:"train,omitempty"` // from the baseline; nil for the baseline itself, or if a loss is not finite
 	HeldOut *Difference `json:"held_out,omitempty"`
-	P       float64     `json:"p"`                // that neither loss differs
-	Holm    float64     `json:"p_holm"`           // the same, corrected over all arms
-	Course  []Window    `json:"course,omitempty"` // of the difference in training loss
+	P       float64     `json:"p"`      // that neither loss differs
+	Holm    float64     `json:"p_holm"` // the same, corrected over all arms
 	Runs    []Run       `json:"runs"`
 }
 
@@ -82,14 +82,6 @@ type Run struct {
 	Diverged bool          `json:"diverged"`      // a loss is not finite, or no lower than that of a uniform guess
 
 	log *record.Log
-}
-
-// Window is the difference in mean training loss over some steps, with its 95 % interval.
-type Window struct {
-	From int        `json:"from"` // first step
-	To   int        `json:"to"`   // last step
-	Mean float64    `json:"mean"`
-	CI95 [2]float64 `json:"ci95"`
 }
 
 // difference compares losses with the baseline's, seed by seed. It returns nil if a number is not
@@ -178,7 +170,6 @@ func (c *Comparison) judge(r *Result, tasks []task, logs []*record.Log) {
 		a := &others[i]
 		a.Train = difference(losses(a.Runs, training), losses(base.Runs, training), c.Margin)
 		a.HeldOut = difference(losses(a.Runs, validation), losses(base.Runs, validation), c.Margin)
-		a.Course = course(a.Runs, base.Runs)
 		ps[i] = a.chance()
 	}
 	for i, p := range holm(ps) {
@@ -263,27 +254,6 @@ var (
 func losses(runs []Run, l loss) (all []float64) {
 	for _, r := range runs {
 		all = append(all, l.of(r))
-	}
-	return all
-}
-
-// windows is the number of parts of a run in which its course is compared.
-const windows = 20
-
-// course returns the paired differences in mean training loss over each window of the steps.
-// Windows in which a loss is not finite are left out.
-func course(runs, baseline []Run) (all []Window) {
-	steps := len(runs[0].log.Steps)
-	parts := min(windows, steps)
-	for i := range parts {
-		lo, hi := steps*i/parts, steps*(i+1)/parts
-		var arm, base []float64
-		for j, run := range runs {
-			arm, base = append(arm, meanLoss(run.log.Steps, lo, hi)), append(base, meanLoss(baseline[j].log.Steps, lo, hi))
-		}
-		if d := difference(arm, base, 1); d != nil {
-			all = append(all, Window{lo + 1, hi, d.Mean, d.CI95})
-		}
 	}
 	return all
 }

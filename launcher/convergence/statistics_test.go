@@ -172,15 +172,12 @@ func TestVerdicts(t *testing.T) {
 			}
 			// Numbers that are not finite reach neither files nor sentences.
 			data, err := json.Marshal(r)
-			html, failed := r.page().HTML()
-			if err != nil || failed != nil {
-				t.Fatal(err, failed)
+			if err != nil {
+				t.Fatal(err)
 			}
-			_, drawn, _ := strings.Cut(string(html), `id="data"`)
-			drawn, _, _ = strings.Cut(drawn, "</script>")
 			sentence := r.Sentence(r.Arms[1])
 			for _, word := range []string{"NaN", "Inf", "%!"} {
-				if strings.Contains(string(data)+drawn+sentence, word) {
+				if strings.Contains(string(data)+sentence, word) {
 					t.Errorf("%s in %s\n%s", word, data, sentence)
 				}
 			}

@@ -31,7 +31,6 @@ type batch struct {
 	end           int32 // the token that ends a document; -1: none
 	waiting, live []*sequence
 	texts         []Text // of all prompts
-	reported      int    // number of texts passed to the observer
 	timing        Timing
 	measured      *passExperts // nil: log-probabilities are not asked for
 }
@@ -65,9 +64,6 @@ func (b *batch) newSequence(index int, prompt string) *sequence {
 	}
 }
 
-// lead reports whether this rank reports for all.
-func (b *batch) lead() bool { return b.Comm.Rank() == 0 }
-
 // round admits waiting texts, computes a token of each text, and appends the sampled tokens.
 func (b *batch) round() error {
 	begin, stepped := time.Now(), 0
@@ -92,7 +88,7 @@ func (b *batch) round() error {
 		}
 	}
 	begin = time.Now()
-	drawn, stopped, err := b.share()
+	drawn, stopped, err := b.exchange()
 	b.timing.Decode.add(0, begin)
 	if err != nil {
 		return err
@@ -101,7 +97,6 @@ func (b *batch) round() error {
 		return err
 	}
 	b.take(drawn, stopped)
-	b.report()
 	return nil
 }
 
@@ -198,12 +193,12 @@ func (b *batch) stopped() (bool, error) {
 	return stopped, err
 }
 
-// share sends all ranks the sampled tokens of the live texts, and whether a rank was asked to stop.
-func (b *batch) share() (drawn []int32, stopped bool, err error) {
+// exchange sends all ranks the sampled tokens of the live texts, and whether a rank was asked to
+// stop.
+func (b *batch) exchange() (drawn []int32, stopped bool, err error) {
 	drawn = make([]int32, len(b.live))
 	for i, s := range b.live {
-		drawn[i] = s.drawn
-		s.drawn = 0
+		drawn[i], s.drawn = s.drawn, 0
 	}
 	return b.sum(drawn)
 }
@@ -268,9 +263,10 @@ func (b *batch) write(s *sequence, token int32) Reason {
 	return ""
 }
 
+// show passes on a piece of a text, on rank 0.
 func (b *batch) show(s *sequence, piece string) {
-	if piece != "" && b.lead() && b.Observer.Piece != nil {
-		b.Observer.Piece(s.index, piece)
+	if piece != "" && b.Comm.Rank() == 0 && b.Piece != nil {
+		b.Piece(s.index, piece)
 	}
 }
 
@@ -281,15 +277,5 @@ func (b *batch) finish(s *sequence, why Reason) {
 	b.texts[s.index] = Text{
 		Index: s.index, PromptTokens: s.first, Tokens: s.tokens[s.first:], Text: string(s.text.written), Reason: why,
 		Sampled: s.sampled,
-	}
-}
-
-// report passes ended texts to the observer, in order, up to the first that has not ended.
-func (b *batch) report() {
-	for b.reported < len(b.texts) && b.texts[b.reported].Reason != "" {
-		if b.lead() && b.Observer.Text != nil {
-			b.Observer.Text(b.texts[b.reported])
-		}
-		b.reported++
 	}
 }

@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,33 +24,26 @@ func Beginning(folder string) (string, error) {
 	data, err := system.ReadFile(path, mostConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
-	} else if err != nil {
-		return "", err
 	}
-	begin, err := parseBeginning(data)
+	var c struct {
+		Add   bool `json:"add_bos_token"`
+		Token any  `json:"bos_token"` // text, or an object whose content is the text
+	}
+	if err == nil {
+		err = strictjson.Unmarshal(data, &c)
+	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	return begin, nil
-}
-
-func parseBeginning(data []byte) (string, error) {
-	var c struct {
-		Add   bool            `json:"add_bos_token"`
-		Token json.RawMessage `json:"bos_token"` // text, or an object whose content is the text
+	if object, ok := c.Token.(map[string]any); ok {
+		c.Token = object["content"]
 	}
-	if err := strictjson.Unmarshal(data, &c); err != nil || !c.Add {
-		return "", err
+	text, _ := c.Token.(string)
+	if c.Add && text == "" {
+		return "", fmt.Errorf("%s: add_bos_token is true, but bos_token is neither a text nor an object with one", path)
 	}
-	var text string
-	if json.Unmarshal(c.Token, &text) == nil && text != "" {
-		return text, nil
+	if !c.Add {
+		return "", nil
 	}
-	var token struct {
-		Content string `json:"content"`
-	}
-	if json.Unmarshal(c.Token, &token) == nil && token.Content != "" {
-		return token.Content, nil
-	}
-	return "", fmt.Errorf("bos_token is %.100q although add_bos_token is true: expected a text, or an object whose content is a text", c.Token)
+	return text, nil
 }

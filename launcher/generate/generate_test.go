@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"spmoe/collective"
@@ -301,77 +300,6 @@ func TestSlide(t *testing.T) {
 	}
 }
 
-// Pieces come on rank 0 as they are written and texts in the order of their prompts; they hold the
-// same.
-func TestObserver(t *testing.T) {
-	o := options()
-	o.Stop = []string{"e"} // so that texts end at different times
-	var mu sync.Mutex
-	pieces, order := map[int]string{}, []int{}
-	watch := func(g *Generator) {
-		g.Observer.Piece = func(i int, piece string) {
-			mu.Lock()
-			defer mu.Unlock()
-			pieces[i] += piece
-		}
-		g.Observer.Text = func(text Text) {
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, text.Index)
-			if pieces[text.Index] != text.Text {
-				t.Errorf("pieces of text %d are %q, it is %q", text.Index, pieces[text.Index], text.Text)
-			}
-		}
-	}
-	prompts := []string{"one", "two", "three", "four", "five"}
-	texts, timing := runIn(t, context.Background(), 2, "fp32", o, watch, prompts...)
-	if !slices.Equal(order, []int{0, 1, 2, 3, 4}) {
-		t.Errorf("texts ended in the order %v", order)
-	}
-	tokens, prompt := 0, 0
-	for _, text := range texts {
-		tokens += len(text.Tokens)
-		prompt += text.PromptTokens
-	}
-	if timing.Prefill.Tokens != prompt || timing.Decode.Tokens != tokens-len(prompts) {
-		t.Errorf("%d tokens of prompts and %d others were timed, there were %d and %d", timing.Prefill.Tokens, timing.Decode.Tokens, prompt, tokens-len(prompts))
-	}
-	if !(timing.Prefill.PerSecond() > 0) || !(timing.Decode.PerSecond() > 0) || (Rate{}).PerSecond() != 0 {
-		t.Errorf("%+v", timing)
-	}
-}
-
-// When the context of the call ends, all ranks end with the texts as far as they are, of which
-// those of waiting prompts are empty; also within a long prompt.
-func TestInterrupt(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	whole := run(t, 1, "fp32", options(), nil, "abc")[0]
-	cut := func(g *Generator) {
-		written := 0
-		g.Observer.Piece = func(i int, piece string) {
-			if written += len(piece); i == 0 && written >= 4 {
-				cancel()
-			}
-		}
-	}
-	got, _ := runIn(t, ctx, 2, "fp32", options(), cut, slices.Repeat([]string{"abc"}, 40)...)
-	if text := got[0]; text.Reason != Interrupted || len(text.Tokens) < 1 || len(text.Tokens) > 5 || !strings.HasPrefix(whole.Text, text.Text) {
-		t.Errorf("%+v, of %q", text, whole.Text)
-	}
-	if last := got[39]; last.Reason != Interrupted || last.Text != "" {
-		t.Errorf("%+v", last)
-	}
-	o := options()
-	o.Context = 512
-	got, _ = runIn(t, ctx, 2, "fp32", o, nil, strings.Repeat("x", 500), "y")
-	for _, text := range got {
-		if text.Reason != Interrupted || len(text.Tokens) > 1 {
-			t.Errorf("%+v", text)
-		}
-	}
-}
-
 // Ids that the tokenizer does not have are never drawn, however good.
 func TestPaddedVocabulary(t *testing.T) {
 	best := func(g *Generator) {
@@ -390,34 +318,5 @@ func TestPaddedVocabulary(t *testing.T) {
 		if !slices.Equal(got.Tokens, want.Tokens) {
 			t.Errorf("temperature %g: %v, without the padding's scores %v", temperature, got.Tokens, want.Tokens)
 		}
-	}
-}
-
-func TestCheck(t *testing.T) {
-	for want, c := range map[string]struct {
-		edit    func(cfg *moe.Config, o *Options)
-		prompts []string
-	}{
-		"":                                    {func(*moe.Config, *Options) {}, []string{"abc"}},
-		"there is no prompt":                  {func(*moe.Config, *Options) {}, nil},
-		"top-p is 2":                          {func(_ *moe.Config, o *Options) { o.TopP = 2 }, []string{"abc"}},
-		"number of new tokens is 0":           {func(_ *moe.Config, o *Options) { o.MaxTokens = 0 }, []string{"abc"}},
-		"context is 0":                        {func(_ *moe.Config, o *Options) { o.Context = 0 }, []string{"abc"}},
-		"context is 513":                      {func(_ *moe.Config, o *Options) { o.Context = 513 }, []string{"abc"}},
-		"bytes has 256 ids":                   {func(cfg *moe.Config, _ *Options) { cfg.Vocab = 255 }, []string{"abc"}},
-		"stop text is empty":                  {func(_ *moe.Config, o *Options) { o.Stop = []string{"x", ""} }, []string{"abc"}},
-		"prompt 2 has 65 tokens, but the con": {func(*moe.Config, *Options) {}, []string{"abc", strings.Repeat("x", 65)}},
-	} {
-		cfg, o := tiny(), options()
-		c.edit(&cfg, &o)
-		err := Check(cfg, datasets.Bytes{}, c.prompts, o)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
-	}
-	o := options()
-	o.Slide = true
-	if err := Check(tiny(), datasets.Bytes{}, []string{strings.Repeat("x", 65)}, o); err != nil {
-		t.Errorf("a context that slides: %v", err)
 	}
 }

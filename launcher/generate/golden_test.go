@@ -61,7 +61,7 @@ func TestAgainstReference(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join("..", "golden", "testdata", name)
 			ref := readReference(t, folder)
-			source, err := weights.OpenHuggingFace(folder)
+			source, err := weights.Open(folder)
 			if err != nil {
 				t.Fatal(err)
 			}

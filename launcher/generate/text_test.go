@@ -3,7 +3,6 @@ package generate
 import (
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"spmoe/datasets"
 )
@@ -64,33 +63,4 @@ func TestPieces(t *testing.T) {
 			t.Errorf("%q until %q: %q, stopped %t, in all %q; want %q, %t", c.in, c.stops, got, stopped, all, c.want, c.stop)
 		}
 	}
-}
-
-// Whatever is written, pieces add up to the text before the first stop, and none of them cuts a
-// rune of it.
-func FuzzPieces(f *testing.F) {
-	f.Add("one two", "two")
-	f.Add("a€b𝄞c\xff\xe2", "\xe2\x82")
-	f.Add("aaab", "aab")
-	f.Fuzz(func(t *testing.T, in, stop string) {
-		var stops []string
-		if stop != "" {
-			stops = []string{stop}
-		}
-		want, found := in, false
-		if stop != "" {
-			want, _, found = strings.Cut(in, stop)
-		}
-		pieces, all, stopped := written(in, stops...)
-		if all != want || stopped != found || strings.Join(pieces, "") != want {
-			t.Fatalf("%q until %q: pieces %q, in all %q, stopped %t", in, stop, pieces, all, stopped)
-		}
-		if utf8.ValidString(want) {
-			for _, p := range pieces {
-				if !utf8.ValidString(p) {
-					t.Fatalf("%q until %q: a piece is %q", in, stop, p)
-				}
-			}
-		}
-	})
 }

@@ -66,7 +66,7 @@ type rank struct {
 // run calls body on each of n ranks. batch sequences are shared out: a rank has [lo, hi).
 func run(t *testing.T, folder string, n, batch, seq int, rule optim.Rule, clip float64, body func(r *rank, lo, hi int) error) {
 	t.Helper()
-	source, err := weights.OpenHuggingFace(filepath.Join("testdata", folder))
+	source, err := weights.Open(filepath.Join("testdata", folder))
 	if err != nil {
 		t.Fatal(err)
 	}

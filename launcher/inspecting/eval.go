@@ -155,6 +155,6 @@ func (f *evalFlags) print(out io.Writer, m *running.TrainedModel, o evaluation.O
 		fmt.Fprintf(out, "text: %s\n", builtin)
 	}
 	fmt.Fprintf(out, "validation loss: %.4f nats/token, standard error %.4f over %s of %d tokens\n", r.Loss, r.StdErr, report.Plural(r.Windows, "window"), o.Seq)
-	fmt.Fprintf(out, "perplexity: %s; %.4f bits/byte of %s bytes\n", cli.FourDigits(r.Perplexity()), r.BitsPerByte(), report.Thousands(float64(r.Bytes)))
+	fmt.Fprintf(out, "perplexity: %.4g; %.4f bits/byte of %s bytes\n", r.Perplexity(), r.BitsPerByte(), report.Thousands(float64(r.Bytes)))
 	fmt.Fprintf(out, "%s tokens, %s tokens/s\n", report.Thousands(float64(r.Tokens)), report.Thousands(r.TokensPerSecond()))
 }

@@ -88,22 +88,42 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 		fmt.Fprintf(env.ErrOut, "note: texts are not those of training to the last bit: %v\n", err)
 	}
 	o.LogProbs = f.logProbs != ""
-	w := &textWriter{out: env.Out, prompts: prompts, json: f.json}
-	observer := w.observer()
+	single, terminated := !f.json && len(prompts) == 1, false
+	print := func(_ int, text string) {
+		io.WriteString(env.Out, report.Printable(text)) // the model may generate any byte
+		terminated = strings.HasSuffix(text, "\n")
+	}
+	if single {
+		print(0, prompts[0])
+	} else {
+		print = nil
+	}
 	var texts []generate.Text
 	var timing generate.Timing
 	err = m.Run(1, func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error {
-		g := generate.Generator{Ex: ex, Comm: c, Peers: c, Model: model, Tokenizer: m.Tokenizer, Observer: observer}
+		g := generate.Generator{Ex: ex, Comm: c, Peers: c, Model: model, Tokenizer: m.Tokenizer, Piece: print}
 		all, t, err := g.Run(ctx, asked, o)
 		if c.Rank() == 0 {
 			texts, timing = all, t
 		}
 		return err
 	})
+	if single && !terminated {
+		fmt.Fprintln(env.Out)
+	}
 	if err != nil {
 		return cli.Fail(err, cli.ExitFailed)
 	}
-	w.end(env.ErrOut, timing)
+	if f.json {
+		printEvents(env.Out, prompts, texts, timing)
+	} else {
+		if len(prompts) > 1 {
+			for _, t := range texts {
+				fmt.Fprintf(env.Out, "== %d: %.60q\n%s\n", t.Index+1, prompts[t.Index], report.Printable(prompts[t.Index]+t.Text))
+			}
+		}
+		printTimes(env.ErrOut, timing)
+	}
 	if err := f.outcome(env.ErrOut, texts, o, m.Cfg.Model); err != nil {
 		return err
 	}
@@ -183,63 +203,25 @@ func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o gener
 	return nil
 }
 
-// textWriter prints texts as they are generated: for people, a single text piece by piece and
-// several one after the other; or as JSON lines.
-type textWriter struct {
-	out     io.Writer
-	prompts []string
-	json    bool
-	open    bool // the last line is not terminated yet
-}
-
-// observer is called once.
-func (w *textWriter) observer() generate.Observer {
-	switch {
-	case w.json:
-		return generate.Observer{Text: func(t generate.Text) {
-			w.event(map[string]any{
-				"event": "text", "index": t.Index, "prompt": w.prompts[t.Index], "prompt_tokens": t.PromptTokens,
-				"text": t.Text, "tokens": t.Tokens, "reason": t.Reason,
-			})
-		}}
-	case len(w.prompts) > 1:
-		return generate.Observer{Text: func(t generate.Text) {
-			fmt.Fprintf(w.out, "== %d: %.60q\n", t.Index+1, w.prompts[t.Index])
-			w.print(w.prompts[t.Index] + t.Text + "\n")
-		}}
-	}
-	w.print(w.prompts[0])
-	return generate.Observer{Piece: func(_ int, piece string) { w.print(piece) }}
-}
-
-// print writes text without control characters, since the model may generate any byte.
-func (w *textWriter) print(text string) {
-	io.WriteString(w.out, report.Printable(text))
-	w.open = w.open && text == "" || text != "" && !strings.HasSuffix(text, "\n")
-}
-
-// event writes a JSON line. Bytes that are not valid UTF-8 become U+FFFD in the text; the tokens
-// are exact.
-func (w *textWriter) event(event map[string]any) {
-	line, err := json.Marshal(event)
-	if err != nil {
-		panic(fmt.Sprintf("launcher: a text as JSON: %v", err))
-	}
-	fmt.Fprintf(w.out, "%s\n", line)
-}
-
-// end prints the times.
-func (w *textWriter) end(errOut io.Writer, t generate.Timing) {
-	if w.json {
-		w.event(map[string]any{
-			"event": "done", "prefill_tokens": t.Prefill.Tokens, "prefill_s": t.Prefill.Time.Seconds(), "prefill_tps": t.Prefill.PerSecond(),
-			"decode_tokens": t.Decode.Tokens, "decode_s": t.Decode.Time.Seconds(), "decode_tps": t.Decode.PerSecond(),
+// printEvents prints JSON lines: one per text, and one with times. Bytes that are not valid UTF-8
+// become U+FFFD in the text; the tokens are exact.
+func printEvents(out io.Writer, prompts []string, texts []generate.Text, t generate.Timing) {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	for _, t := range texts {
+		encoder.Encode(map[string]any{
+			"event": "text", "index": t.Index, "prompt": prompts[t.Index], "prompt_tokens": t.PromptTokens,
+			"text": t.Text, "tokens": t.Tokens, "reason": t.Reason,
 		})
-		return
 	}
-	if w.open {
-		fmt.Fprintln(w.out)
-	}
+	encoder.Encode(map[string]any{
+		"event": "done", "prefill_tokens": t.Prefill.Tokens, "prefill_s": t.Prefill.Time.Seconds(), "prefill_tps": t.Prefill.PerSecond(),
+		"decode_tokens": t.Decode.Tokens, "decode_s": t.Decode.Time.Seconds(), "decode_tps": t.Decode.PerSecond(),
+	})
+}
+
+// printTimes prints the speed of both parts.
+func printTimes(errOut io.Writer, t generate.Timing) {
 	speed := func(what string, r generate.Rate) string {
 		return fmt.Sprintf("%s: %s, %s tokens/s", what, report.Plural(r.Tokens, "token"), report.Thousands(r.PerSecond()))
 	}

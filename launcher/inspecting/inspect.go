@@ -19,7 +19,6 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/recipefile"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/system"
@@ -30,7 +29,7 @@ import (
 // inspectFlags are the flags of inspect outside the configuration.
 type inspectFlags struct {
 	ranks, hosts       int
-	config, recipe     string
+	config             string
 	json, html, verify bool
 	layouts, schedule  bool
 	given              *[]cli.Assignment
@@ -46,9 +45,8 @@ func DefineInspect(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.layouts, "layouts", false, "list the layouts of -np ranks, with the memory and the traffic of each; --pp, --cp, --tp and --ep choose some")
 	fs.IntVar(&f.hosts, "hosts", 1, "`N` hosts of --layouts, with equal numbers of ranks")
 	fs.BoolVar(&f.schedule, "schedule", false, "with --pp, list what each rank of the pipeline does")
-	fs.BoolVar(&f.html, "html", false, "write report.html of each run again, and one page of several runs")
+	fs.BoolVar(&f.html, "html", false, "write report.html of a run again")
 	fs.BoolVar(&f.verify, "verify", false, "read every byte of a checkpoint, or of all checkpoints of a run")
-	fs.StringVar(&f.recipe, "recipe", "", "`NAME` print a built-in recipe as a file, a start for --set recipe=FILE")
 	fs.BoolVar(&f.json, "json", false, "print JSON; one layout per line")
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	f.given = cli.Bind(all, cli.TrainDefaults)
@@ -65,7 +63,7 @@ func DefineInspect(fs *flag.FlagSet) cli.Action {
 }
 
 // modes are flags. Inspect takes at most one of them, and the first two take no other flag.
-var modes = []string{"html", "verify", "layouts", "schedule", "recipe"}
+var modes = []string{"html", "verify", "layouts", "schedule"}
 
 // oneMode refuses flags that the chosen mode would ignore.
 func (f *inspectFlags) oneMode() error {
@@ -103,9 +101,6 @@ func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
 	cfg, err := f.configure(env.Args)
 	if err != nil {
 		return err
-	}
-	if f.recipe != "" {
-		return f.printRecipe(env.Out, cfg)
 	}
 	if err := f.check(cfg); err != nil {
 		return err
@@ -145,20 +140,6 @@ func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
 		return listCheckpoints(env.Out, env.Args[0])
 	}
 	return nil
-}
-
-// printRecipe prints a built-in low-precision recipe, varied by keys, as a file for the key recipe.
-func (f *inspectFlags) printRecipe(out io.Writer, cfg config.Config) error {
-	cfg.Precision = f.recipe
-	p, err := cfg.Recipe()
-	if err != nil {
-		return err
-	}
-	if !p.Quantizes() {
-		return fmt.Errorf("%s quantizes nothing: name another recipe, such as nvfp4", p.Name)
-	}
-	_, err = fmt.Fprint(out, recipefile.Text(p))
-	return err
 }
 
 // configure finds the configuration to inspect: that of a flavor or of a folder.
@@ -213,7 +194,7 @@ func (f *inspectFlags) check(cfg config.Config) error {
 func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
 	n, memory, machine := cfg.Model.Count(), estimate.Memory(cfg, ranks), system.ReadMemory()
 	flops, each := cfg.Model.FLOPsPerToken(cfg.Seq), estimate.BytesPerParameter(cfg, ranks)
-	for _, line := range append(describeTraining(cfg),
+	for _, line := range []string{
 		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
 		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
 		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s, process %s)", report.Plural(ranks, "rank"),
@@ -222,7 +203,7 @@ func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
 			each.All, each.Weights, each.Gradients, each.Optimizer, each.Snapshot, each.Process),
 		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(estimate.AllMemory(cfg, ranks).Total()),
 			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
-	) {
+	} {
 		fmt.Fprintf(out, "%s%s\n", prefix, line)
 	}
 }

@@ -28,7 +28,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names ...string) {
 	f.run, f.set = projection.Target(), fs
 	r, all := &f.run, flag.NewFlagSet("", flag.ContinueOnError)
 	or := func(list []string) string { return strings.Join(list, ", ") }
-	all.StringVar(&r.Model, "model", r.Model, "`NAME` built-in or published model, or the path of a Hugging Face config.json")
+	all.StringVar(&r.Model, "model", r.Model, "`NAME` built-in or published model, or a file NAME.json in the form of an entry of bench/projection/data/models.json")
 	all.IntVar(&r.Layers, "layers", 0, "`N` transformer layers; 0: the model's")
 	all.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` kind of GPU: "+or(projection.GPUs()))
 	all.StringVar(&f.hardware, "hardware", "", "`FILE` describe another GPU by FILE, in the form of an entry of bench/projection/data/gpus.json")
@@ -126,7 +126,7 @@ func (f *projectFlags) readModel() error {
 		return fmt.Errorf("--model: %w", err)
 	}
 	m, err := projection.ParseModel(path, text, f.run.MTP)
-	f.run.Shape = &m
+	f.run.Shape, f.run.Model = &m, m.Name
 	return err
 }
 

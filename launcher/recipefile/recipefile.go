@@ -1,4 +1,4 @@
-// Package recipefile reads and writes low-precision recipes as TOML: a format and a rounding for
+// Package recipefile reads low-precision recipes as TOML: a format and a rounding for
 // each operand of the three products of a layer.
 package recipefile
 
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"spmoe/internal/stricttoml"
 	"spmoe/moe"
@@ -157,81 +156,4 @@ func (o operand) cast() (c mx.Cast, err error) {
 		}
 	}
 	return c, c.Format.Validate()
-}
-
-// Text returns a text that describes a recipe, with comments.
-func Text(p moe.Precision) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `# %s: %s.
-#
-# Formats: %s.
-# rounding: nearest or stochastic. scale, of formats with powers of two: rceil, floor, ceil or even.
-# hadamard: points of the random Hadamard transform, the same for both operands of a product;
-# no_signs: the transform without random signs.
-# three_quarters: elements times 3/4.
-# A product without operands is computed in BF16. sum: fp32, exact, h100 or b200.
-#
-# A group of layers may have a table of its own, after all others. The last one that selects a layer
-# counts. Without operands, its layers are in BF16:
-#   [[layers]]
-#   select = "attention, last 15 %%"
-# select: attention, dense, shared, experts or mtp_join; layers counted from 0, such as 4, 0-3,
-# first 2 or last 15 %%; or both.
-name = %q
-
-# Layers at the beginning and at the end in BF16, and at the end as a share of all, rounded up.
-plain_first = %d
-plain_last = %d
-plain_tail = %v
-`, p.Name, p.About, formatNames(), p.Name, p.PlainFirst, p.PlainLast, p.PlainTail)
-	if p.Linears != nil {
-		b.WriteString("\n# Projections of attention, dense FFN and shared experts.\n[linears]\n")
-		writeRecipe(&b, p.Linears)
-	}
-	if p.Experts != nil {
-		b.WriteString("\n# Routed experts.\n[experts]\n")
-		writeRecipe(&b, p.Experts)
-	}
-	for _, rule := range p.Layers {
-		fmt.Fprintf(&b, "\n[[layers]]\nselect = %q\n", rule.Select)
-		if rule.Recipe != nil {
-			writeRecipe(&b, rule.Recipe)
-		}
-	}
-	return b.String()
-}
-
-func writeRecipe(b *strings.Builder, r *moe.Recipe) {
-	fmt.Fprintf(b, "sum = %q\n", r.Sum)
-	for _, at := range places(new(layers), r) {
-		if at.cast.Quantizes() {
-			fmt.Fprintf(b, "%s = { %s }\n", at.key, inWords(*at.cast))
-		}
-	}
-}
-
-// inWords returns a cast as the keys of an operand.
-func inWords(c mx.Cast) string {
-	words := []string{fmt.Sprintf("format = %q", c.Format.Name), fmt.Sprintf("rounding = %q", c.Rounding)}
-	if c.Format.Scale == mx.ScaleE8M0 {
-		words = append(words, fmt.Sprintf("scale = %q", c.Mode))
-	}
-	if c.Format.Hadamard > 0 {
-		words = append(words, fmt.Sprintf("hadamard = %d", c.Format.Hadamard))
-	}
-	if c.Format.NoSigns {
-		words = append(words, "no_signs = true")
-	}
-	if c.Format.Shrink {
-		words = append(words, "three_quarters = true")
-	}
-	return strings.Join(words, ", ")
-}
-
-func formatNames() string {
-	var names []string
-	for _, f := range mx.Formats() {
-		names = append(names, f.Name)
-	}
-	return strings.Join(names, ", ")
 }

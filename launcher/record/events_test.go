@@ -76,35 +76,3 @@ func TestEventsRefused(t *testing.T) {
 		}
 	}
 }
-
-// Whatever events.jsonl holds, it is refused or comes back when it is written again.
-func FuzzEvents(f *testing.F) {
-	f.Add([]byte(`{"time":"2026-11-21T20:00:00Z","event":"detected","rank":1,"step":3,"generation":0,"reason":"x"}` + "\n"))
-	f.Add([]byte(`{"event":"alarm","rank":-1,"step":-1,"after_ns":9223372036854775807}` + "\n{"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		run := t.TempDir()
-		if err := os.WriteFile(filepath.Join(run, EventsFile), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		events, err := ReadEvents(run)
-		if err != nil {
-			return
-		}
-		log := EventLog{Folder: t.TempDir()}
-		for _, e := range events {
-			log.Add(e)
-		}
-		if err := log.Close(); err != nil {
-			t.Fatal(err)
-		}
-		again, err := ReadEvents(log.Folder)
-		if err != nil || len(again) != len(events) {
-			t.Fatalf("%d events come back as %d (%v)", len(events), len(again), err)
-		}
-		for i, e := range again {
-			if !e.Time.Equal(events[i].Time) || e.Kind != events[i].Kind || e.Reason != events[i].Reason || e.After != events[i].After {
-				t.Errorf("%+v comes back as %+v", events[i], e)
-			}
-		}
-	})
-}

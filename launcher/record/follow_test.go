@@ -1,7 +1,6 @@
 package record
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -80,26 +79,6 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What is wrong in a record is said with its line, wherever the follower stands.
-func TestFollowRefuses(t *testing.T) {
-	run := t.TempDir()
-	path := filepath.Join(run, File)
-	good := `{"step":{"step":1,"loss":1}}` + "\n"
-	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f := Follow(run)
-	next(t, f, false)
-	for bad, want := range map[string]string{"{}\n": ":2: it has none", strings.Repeat("x", maxLine) + "\n": ":2: "} {
-		if err := os.WriteFile(path, []byte(good+bad), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := f.Next(); err == nil || !strings.Contains(err.Error(), File+want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-}
-
 // Text of a model is any bytes, and may be long: what can be read again is written.
 func TestSampleIsBounded(t *testing.T) {
 	for _, text := range []string{"", "\xff\xfe", strings.Repeat("é", maxSample), strings.Repeat("\xff", maxSample), strings.Repeat("\x00", 2*maxSample)} {
@@ -112,64 +91,4 @@ func TestSampleIsBounded(t *testing.T) {
 			t.Errorf("%.20q: %d bytes are recorded", text, n)
 		}
 	}
-}
-
-// Where runs are compared, neither the clock nor the machine counts, and nothing of the log itself
-// changes.
-func TestTimeless(t *testing.T) {
-	a, b := sample(), sample()
-	b.Starts, b.Phases, b.Times = nil, nil, nil
-	for i := range b.Steps {
-		b.Steps[i].Seconds, b.Steps[i].Time = 7, 8
-	}
-	if !reflect.DeepEqual(a.Timeless(), b.Timeless()) || b.Steps[0].Seconds != 7 {
-		t.Errorf("%+v and %+v", a.Timeless(), b)
-	}
-	b.Steps[1].Loss++
-	if reflect.DeepEqual(a.Timeless(), b.Timeless()) {
-		t.Error("another loss makes no difference")
-	}
-}
-
-// However a record comes, in which two parts, a follower gets what a reader of the whole does, or
-// refuses what that refuses. What it gets can be written and read again.
-func FuzzFollow(f *testing.F) {
-	log := sample()
-	f.Add(written(f, []Line{
-		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantized: &log.Quantized[0]}, {Times: log.Times},
-		{Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
-	}), 100)
-	f.Add([]byte("{\"done\":{}}\n\n"), 12)
-	f.Add([]byte("{\"step\":{\"loss\":null}}\n{\"usage\":{\"moved\":1}}\n{\"choices\":{\"step\":1,\"experts\":\"AAE=\"}}\n{"), 30)
-	f.Fuzz(func(t *testing.T, data []byte, cut int) {
-		run := t.TempDir()
-		read := func(from *Follower, text []byte) (lines []Line, err error) {
-			if err := os.WriteFile(filepath.Join(run, File), text, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			lines, again, err := from.Next()
-			if again {
-				t.Fatal("what was only added to begins again")
-			}
-			return lines, err
-		}
-		parts := Follow(run)
-		got, failed := read(parts, data[:max(0, min(cut, len(data)))])
-		if failed == nil {
-			var more []Line
-			more, failed = read(parts, data)
-			got = append(got, more...)
-		}
-		lines, err := read(Follow(run), data)
-		if (err != nil) != (failed != nil) && len(data) < maxLine {
-			t.Fatalf("a reader says %v, a follower %v", err, failed)
-		}
-		if err != nil {
-			return
-		}
-		text := written(t, lines)
-		if back, err := read(Follow(run), text); err != nil || !bytes.Equal(written(t, back), text) || !bytes.Equal(written(t, got), text) {
-			t.Errorf("%s comes back as %s, in parts as %s, %v", text, written(t, back), written(t, got), err)
-		}
-	})
 }

@@ -36,10 +36,9 @@ type Step struct {
 	SkippedTotal int           `json:"-"`
 }
 
-// With adds what follows from the start of the process that made a step: the tokens since the start
-// of the run, and the step's own rates. Rates are NaN if the record lacks what they need.
+// With adds what follows from the start of the process that made a step: the step's own rates, NaN
+// if the record lacks what they need.
 func (s Step) With(start Start) Step {
-	s.Tokens = float64(s.Step) * float64(start.Tokens)
 	s.TokensPerSec, s.MFU = math.NaN(), math.NaN()
 	if start.Tokens > 0 && s.Seconds > 0 {
 		s.TokensPerSec = float64(start.Tokens) / s.Seconds

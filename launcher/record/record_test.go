@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"math"
@@ -220,17 +219,4 @@ func TestNotNumbers(t *testing.T) {
 	if s := readBack(t, run).Steps[0]; !math.IsNaN(float64(s.Loss)) || !math.IsNaN(float64(s.GradNorm)) {
 		t.Errorf("comes back as %+v", s)
 	}
-}
-
-func written(t testing.TB, lines []Line) []byte {
-	t.Helper()
-	var text []byte
-	for _, l := range lines {
-		row, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = append(append(text, row...), '\n')
-	}
-	return text
 }

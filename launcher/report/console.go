@@ -5,25 +5,18 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/events"
 )
 
-// Console prints a run for people, one line per event. A line of measurements that is wider than
-// Width columns continues on the next line, indented. A Width of 0 means no limit.
-type Console struct {
-	W     io.Writer
-	Width int
-	Style Style
-}
+// Console prints a run for people, one line per event.
+type Console struct{ W io.Writer }
 
 func (c Console) printf(format string, args ...any) { fmt.Fprintf(c.W, format, args...) }
 
@@ -55,7 +48,7 @@ func (c Console) Start(s events.Start) {
 		c.printf("resuming %s at step %d\n", s.Resumed, s.From)
 	}
 	for _, note := range s.Notes {
-		c.printf("%s %s\n", c.Style.Bold("NOTE:"), Printable(note))
+		c.printf("NOTE: %s\n", Printable(note))
 	}
 }
 
@@ -68,9 +61,9 @@ func (c Console) Step(s events.Step) {
 		}
 	}
 	if s.Skipped {
-		fields = append(fields, fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
+		fields = append(fields, fmt.Sprintf("SKIPPED: its gradients are unusable, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step")))
 	}
-	c.printf("%s\n", wrap(fields, c.Width))
+	c.printf("%s\n", strings.Join(fields, "  "))
 }
 
 // logged are the quantities in the order of a log line.
@@ -91,25 +84,6 @@ func shown(format record.Format, x float64, s events.Step) string {
 	return fmt.Sprintf(string(format), x)
 }
 
-// wrap joins fields by two spaces, in lines of at most width columns.
-func wrap(fields []string, width int) string {
-	const gap, indentation = "  ", "\n    "
-	text, column := fields[0], utf8.RuneCountInString(fields[0])
-	for _, f := range fields[1:] {
-		n := utf8.RuneCountInString(f)
-		if width > 0 && column+len(gap)+n > width {
-			text += indentation
-			column = len(indentation) - 1
-		} else {
-			text += gap
-			column += len(gap)
-		}
-		text += f
-		column += n
-	}
-	return text
-}
-
 // Eval prints a validation loss.
 func (c Console) Eval(e events.Eval) {
 	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte (%s)\n", e.Step, e.Loss, e.BitsPerByte, Plural(e.Sequences, "sequence"))
@@ -127,7 +101,7 @@ func (c Console) Saved(s events.Saved) {
 
 // Alarm prints a problem that the run survived.
 func (c Console) Alarm(a events.Alarm) {
-	c.printf("%s %s\n", c.Style.Bad("ALARM:"), Printable(a.Text))
+	c.printf("ALARM: %s\n", Printable(a.Text))
 }
 
 // Stopping prints when a run that was asked to stop will do so.
@@ -139,7 +113,7 @@ func (c Console) Done(d events.Done) {
 		c.printf("interrupted after step %d of %d; to continue: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, Shell(d.Out))
 		return
 	}
-	c.printf("\n%s\n", c.Style.Bold(fmt.Sprintf("done: %s in %s", Plural(d.Step, "step"), Clock(d.Elapsed))))
+	c.printf("\ndone: %s in %s\n", Plural(d.Step, "step"), Clock(d.Elapsed))
 	mean := ""
 	if d.Mean > 1 {
 		mean = fmt.Sprintf(" (mean of the last %d steps)", d.Mean)
@@ -206,12 +180,6 @@ func Printable(text string) string {
 		}
 		return '\u00b7'
 	}, strings.ToValidUTF8(text, "\u00b7"))
-}
-
-// Commands returns the commands that write text with a run's model, and that export it.
-func Commands(folder string) (generate, export string) {
-	return "launcher generate --checkpoint " + Shell(folder) + " --prompt 'func '",
-		"launcher convert --from " + Shell(folder) + " --to " + Shell(filepath.Clean(folder)+"-hf")
 }
 
 // Shell quotes a path for a shell command if necessary.

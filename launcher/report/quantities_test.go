@@ -61,13 +61,6 @@ func TestOutputs(t *testing.T) {
 	for _, write := range []func() error{
 		w.Close, board.Update, board.Close,
 		func() error { return page.WriteRun(run, 0) },
-		func() error {
-			r, err := page.ReadRun(run)
-			if err != nil {
-				return err
-			}
-			return page.WriteRuns(filepath.Join(run, "runs.html"), []page.Run{r, r})
-		},
 	} {
 		if err := write(); err != nil {
 			t.Fatal(err)
@@ -83,7 +76,6 @@ func TestOutputs(t *testing.T) {
 			{q.TensorBoard, "", "", read(t, run, export.TensorBoardFolder+"/*")},
 			{q.Title, "", "", read(t, run, "*.html")},
 			{q.Figure, `"id":"`, `"`, read(t, run, page.File)},
-			{q.Figure, `"id":"`, `"`, read(t, run, "runs.html")},
 		} {
 			if output.name != "" && !strings.Contains(output.text, output.prefix+output.name+output.suffix) {
 				t.Errorf("%q is not in\n%.2000q", output.prefix+output.name+output.suffix, output.text)

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -186,27 +185,6 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// A narrow terminal gets fewer columns, none of them cut.
-func TestNarrowProfile(t *testing.T) {
-	for width, want := range map[int]string{
-		55: "  rest                      0.500       0.5%      0.568\n",
-		54: "  rest                      0.500       0.5%\n",
-		43: "  rest                      0.500\n",
-		32: "  rest                \n",
-	} {
-		var b bytes.Buffer
-		Console{W: &b, Width: width}.Profile(profile)
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("width %d:\n%s\nwant in it\n%s", width, b.String(), want)
-		}
-		for _, line := range strings.Split(b.String(), "\n")[2:] {
-			if len(line) > width {
-				t.Errorf("width %d: %q has %d columns", width, line, len(line))
-			}
-		}
-	}
-}
-
 func TestJSON(t *testing.T) {
 	for name, c := range cases {
 		var b bytes.Buffer
@@ -281,23 +259,6 @@ func TestShell(t *testing.T) {
 	} {
 		if got := Shell(in); got != want {
 			t.Errorf("%q is quoted as %s, want %s", in, got, want)
-		}
-	}
-}
-
-func TestWrap(t *testing.T) {
-	fields := []string{"step: 1", "loss: 2", "tps: 3"}
-	for _, c := range []struct {
-		width int
-		want  string
-	}{
-		{0, "step: 1  loss: 2  tps: 3"},
-		{24, "step: 1  loss: 2  tps: 3"},
-		{23, "step: 1  loss: 2\n    tps: 3"},
-		{5, "step: 1\n    loss: 2\n    tps: 3"},
-	} {
-		if got := wrap(fields, c.width); got != c.want {
-			t.Errorf("width %d: %q, want %q", c.width, got, c.want)
 		}
 	}
 }

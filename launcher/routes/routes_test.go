@@ -193,3 +193,24 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// A file that lacks a step is refused.
+func TestGap(t *testing.T) {
+	h := small()
+	path := filepath.Join(t.TempDir(), "routes.arrow")
+	w, err := Continue(path, h, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []int{1, 3} {
+		if err := w.Append(random(h, step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := readAll(path); err == nil || !strings.Contains(err.Error(), "step 3 follows step 1") {
+		t.Errorf("the gap: %v", err)
+	}
+}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strconv"
 	"time"
 
 	"spmoe/launcher/checkpoint"
@@ -81,20 +79,6 @@ func (f *RankFlags) adoptCluster(env cli.Env) error {
 	f.Count = c.Ranks()
 	c.SetLimits(f.Limits())
 	return nil
-}
-
-// refuseTorchrun returns an error if torchrun, or another program that sets its variables, has
-// started several of this process. Each of them would train on its own.
-func refuseTorchrun(env cli.Env) error {
-	if env.Member != nil {
-		return nil
-	}
-	size, err := strconv.Atoi(os.Getenv("WORLD_SIZE"))
-	if err != nil || size < 2 || os.Getenv("RANK") == "" || os.Getenv("LOCAL_RANK") == "" {
-		return nil
-	}
-	return fmt.Errorf("RANK, LOCAL_RANK and WORLD_SIZE=%d say that torchrun has started this process as one of %[1]d, and each would be a run of its own: "+
-		"use launcher -np %[1]d on one host, or mpirun or srun on several (docs/cluster.md), or unset these variables", size)
 }
 
 // ReportStop makes one rank per host print at once that the job has been asked to stop. The

@@ -47,9 +47,9 @@ func DefineRankCount(fs *flag.FlagSet, ranks *int, initial int) {
 // Define defines the flags.
 func (f *RankFlags) Define(fs *flag.FlagSet) {
 	DefineRankCount(fs, &f.Count, 1)
-	fs.StringVar(&f.Kind, "ranks", "goroutine", "(ranks) `KIND` run each rank as a goroutine or as a process")
+	cli.Choice(fs, &f.Kind, "ranks", "(ranks) `KIND` what runs each rank", "goroutine", "process")
 	fs.BoolVar(&f.Tag, "tag-output", false, "(ranks) prefix each line of a rank process with its rank")
-	fs.StringVar(&f.bind, "bind-to", "none", "(ranks) `WHAT` bind rank processes to a core each, or to none")
+	cli.Choice(fs, &f.bind, "bind-to", "(ranks) `WHAT` what rank processes are bound to", "none", "core")
 	fs.Int64Var(&f.heap, "heap-mib", 0, "(ranks) `MIB` shared memory per rank process; 0: as the job is expected to need")
 	fs.DurationVar(&f.Wait, "timeout", 10*time.Minute, "(ranks) `TIME` treat a rank as hung when another waits for it longer than TIME; 0: never")
 	fs.DurationVar(&f.Silence, "silence", spmd.DefaultSilence, "(ranks) `TIME` treat a rank process as hung after TIME without a sign of life")
@@ -75,9 +75,6 @@ const mostHeap = 1 << 30
 // other or are out of range.
 func (f *RankFlags) Check(env cli.Env) error {
 	if err := f.adoptCluster(env); err != nil {
-		return err
-	}
-	if err := refuseTorchrun(env); err != nil {
 		return err
 	}
 	switch {

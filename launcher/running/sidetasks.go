@@ -5,7 +5,6 @@ package running
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,14 +19,6 @@ import (
 	"spmoe/launcher/trainer/config"
 )
 
-// SideTaskFlags choose the side tasks of a run.
-type SideTaskFlags struct{ report bool }
-
-// Define defines the flags.
-func (f *SideTaskFlags) Define(fs *flag.FlagSet) {
-	fs.BoolVar(&f.report, "report", true, "(output) write OUT/report.html, every 30 s while the run goes on")
-}
-
 const (
 	// eventsEvery is the time between two looks at the run's record.
 	eventsEvery = 2 * time.Second
@@ -36,29 +27,29 @@ const (
 	pageEvery, pageShare = 30 * time.Second, 20
 )
 
-// sideTasks are the side tasks of one run.
-type sideTasks struct {
-	flags  SideTaskFlags
+// SideTasks are the side tasks of one run.
+type SideTasks struct {
 	run    string // its folder
+	report bool   // write the page
 	held   *system.FolderLock
 	errOut io.Writer
 	stop   chan struct{}
 	ended  sync.WaitGroup
 }
 
-// Start begins the side tasks of a run. The caller must call End when the run ends. In a rank
-// process it returns nil, on which End may be called too.
-func (f *SideTaskFlags) Start(cfg config.Config, held *system.FolderLock, env cli.Env) (*sideTasks, error) {
+// StartSideTasks begins the side tasks of a run. The caller must call End when the run ends. In a
+// rank process it returns nil, on which End may be called too.
+func StartSideTasks(cfg config.Config, report bool, held *system.FolderLock, env cli.Env) *SideTasks {
 	if !env.ReportsJob() {
-		return nil, nil
+		return nil
 	}
-	t := &sideTasks{flags: *f, run: cfg.Out, held: held, errOut: env.ErrOut, stop: make(chan struct{})}
+	t := &SideTasks{run: cfg.Out, report: report, held: held, errOut: env.ErrOut, stop: make(chan struct{})}
 	t.ended.Go(t.follow)
-	return t, nil
+	return t
 }
 
 // End stops the side tasks, which write what is missing.
-func (t *sideTasks) End() {
+func (t *SideTasks) End() {
 	if t != nil {
 		close(t.stop)
 		t.ended.Wait()
@@ -67,7 +58,7 @@ func (t *sideTasks) End() {
 
 // follow writes events and pages until the run ends. After an error of the events it waits for the
 // end, writes all of them again, and warns if that fails too.
-func (t *sideTasks) follow() {
+func (t *SideTasks) follow() {
 	board := export.OpenTensorBoard(t.run)
 	look := time.NewTicker(eventsEvery)
 	defer look.Stop()
@@ -105,8 +96,8 @@ func (t *sideTasks) follow() {
 
 // page writes the page of the run if that is asked for. A page of a run that goes on loads itself
 // again after some time.
-func (t *sideTasks) page(reload time.Duration) error {
-	if !t.flags.report {
+func (t *SideTasks) page(reload time.Duration) error {
+	if !t.report {
 		return nil
 	}
 	if err := t.held.Check(); err != nil {
@@ -115,6 +106,6 @@ func (t *sideTasks) page(reload time.Duration) error {
 	return page.WriteRun(t.run, reload.Seconds())
 }
 
-func (t *sideTasks) warn(format string, args ...any) {
+func (t *SideTasks) warn(format string, args ...any) {
 	fmt.Fprintf(t.errOut, "launcher: warning: "+format+"\n", args...)
 }

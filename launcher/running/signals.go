@@ -152,13 +152,12 @@ func resumeHint(folder string, ranks int) string {
 
 // HandleStop ends train at once if it is asked to stop, until prepared is called: from then on the
 // ranks stop it. It also sets the last words of train.
-func HandleStop(ctx context.Context, shown Display, env cli.Env, folder string, ranks int) (prepared func() bool) {
+func HandleStop(ctx context.Context, env cli.Env, folder string, ranks int) (prepared func() bool) {
 	if env.Member != nil { // the ranks stop together
 		SetLastWords(ctx, nil)
 		return func() bool { return true }
 	}
 	SetLastWords(ctx, func() {
-		shown.Close()
 		fmt.Fprintf(env.ErrOut, "launcher: stopped at once, nothing was saved: %s\n", resumeHint(folder, ranks))
 	})
 	return context.AfterFunc(ctx, func() {

@@ -77,8 +77,8 @@ func (f *ModelFlags) Define(fs *flag.FlagSet) {
 	fs.StringVar(&f.precision, "precision", "", "`TEXT` number formats, as in train --precision; empty: the run's, and bf16 for a Hugging Face model")
 }
 
-// PrintNotes prints what was assumed about the weights, and which tensors are not used.
-func PrintNotes(warn io.Writer, source *weights.Source) {
+// printNotes prints what was assumed about the weights, and which tensors are not used.
+func printNotes(warn io.Writer, source *weights.Source) {
 	for _, note := range source.Notes() {
 		fmt.Fprintf(warn, "launcher: NOTE: %s\n", note)
 	}
@@ -109,7 +109,7 @@ func (f *ModelFlags) Open(warn io.Writer) (m *TrainedModel, err error) {
 	if m.Source, err = weights.Open(path); err != nil {
 		return nil, err
 	}
-	PrintNotes(warn, m.Source)
+	printNotes(warn, m.Source)
 	if err := m.configure(f); err != nil {
 		m.Source.Close()
 		return nil, err

@@ -197,17 +197,7 @@ func (l *FolderLock) locked(root *os.Root) error {
 
 // away is the error of a folder that does not have its name any more.
 func (l *FolderLock) away() error {
-	now := ""
-	if l.root != nil {
-		now = pathOf(l.root)
-	}
-	switch {
-	case strings.HasSuffix(now, removedSuffix):
-		return fmt.Errorf("%s was removed: this job cannot write there any more", l.folder)
-	case now != "":
-		now = ", to " + now
-	}
-	return fmt.Errorf("%s was moved%s: nothing is written there until it is moved back", l.folder, now)
+	return fmt.Errorf("%s was moved or removed: nothing is written there until it is moved back", l.folder)
 }
 
 // New reports whether the lock's folder did not exist before.

@@ -17,7 +17,3 @@ func Locked(string) bool { return false }
 
 // identityOf returns nothing: files are compared with [os.SameFile] alone.
 func identityOf(os.FileInfo) string { return "" }
-
-const removedSuffix = " (deleted)"
-
-func pathOf(*os.Root) string { return "" }

@@ -45,17 +45,3 @@ func identityOf(file os.FileInfo) string {
 	stat := file.Sys().(*syscall.Stat_t)
 	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
 }
-
-// removedSuffix ends the path of a removed folder on Linux.
-const removedSuffix = " (deleted)"
-
-// pathOf returns the path that an open folder has now, or "" where the system does not say.
-func pathOf(root *os.Root) string {
-	folder, err := root.Open(".")
-	if err != nil {
-		return ""
-	}
-	defer folder.Close()
-	path, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", folder.Fd()))
-	return path
-}

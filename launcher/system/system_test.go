@@ -61,17 +61,6 @@ func TestResident(t *testing.T) {
 	}
 }
 
-// This machine has memory, and this process less than all of it.
-func TestThisMachine(t *testing.T) {
-	m := ReadMemory()
-	if m.Total < 1<<26 || m.Available <= 0 || m.Available > m.Total {
-		t.Errorf("memory %+v", m)
-	}
-	if r := Resident(); r < 1<<20 || r > m.Total {
-		t.Errorf("%d bytes are resident of %d", r, m.Total)
-	}
-}
-
 func TestBytes(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 350e6: "333.8 MiB", 1 << 30: "1 GiB",

@@ -29,7 +29,7 @@ func TestInitFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Convert(t.Context(), exported, weights.Options{DType: "fp32", Shard: 100_000}); err != nil {
+	if _, err := s.Convert(t.Context(), exported, weights.Options{FP32: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, from := range []string{source.Out, filepath.Join(source.Out, "step-00000003"), exported} {

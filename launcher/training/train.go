@@ -38,7 +38,7 @@ type TrainFlags struct {
 	display running.DisplayFlags
 	profile bool
 	lock    string
-	side    running.SideTaskFlags
+	report  bool
 	given   *[]cli.Assignment
 	all     *flag.FlagSet
 
@@ -58,13 +58,10 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.resume, "resume", false, "(saving) continue from the newest checkpoint of --out; default: of the newest run")
 	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes; with --data, with other data from its start")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "(run) print the configuration, sizes and costs, and exit")
-	fs.StringVar(&f.display.Format, "log-format", "text", "(output) `FORMAT` log format: text or json")
-	fs.BoolVar(&f.display.Plain, "plain", false, "(output) print only log lines on a terminal, without the view below them")
-	fs.StringVar(&f.display.Color, "color", "auto", "(output) `WHEN` color the output: auto (on a terminal, unless NO_COLOR is set), always or never")
-	fs.IntVar(&f.display.Columns, "columns", 0, cli.Internal+"width of the launcher's terminal")
+	cli.Choice(fs, &f.display.Format, "log-format", "(output) `FORMAT` log format", "text", "json")
 	fs.BoolVar(&f.profile, "profile", false, "(output) print a breakdown of the step time at the end")
 	fs.StringVar(&f.lock, "lock", "", cli.Internal+"identity of the launcher's lock of --out")
-	f.side.Define(fs)
+	fs.BoolVar(&f.report, "report", true, "(output) write OUT/report.html, every 30 s while the run goes on")
 	f.given, f.all = cli.Bind(fs, cli.TrainDefaults), fs
 	return f.run
 }
@@ -74,7 +71,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 var MayDiffer = []string{
 	"np", "n", "ranks", "tag-output", "bind-to", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", "set", // what they say is compared
-	"log-format", "plain", "color", "columns", "report", "lock",
+	"log-format", "report", "lock",
 }
 
 // Settings lists the flags that must be the same on all ranks, in addition to the configuration.
@@ -92,9 +89,8 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.ranks.Check(env); err != nil {
 		return err
 	}
-	shown := f.display.Open(env, f.ranks)
-	defer shown.Close()
-	prepared := running.HandleStop(ctx, shown, env, "", f.ranks.Count)
+	reporter, env := f.display.Open(env, f.ranks)
+	prepared := running.HandleStop(ctx, env, "", f.ranks.Count)
 	defer func() { prepared() }()
 	given := *f.given
 	if given, err = cli.AppendData(given, env.Args); err != nil {
@@ -122,14 +118,13 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 		}
 		defer held.Release()
 	}
-	shown.Log.RecordLoss(cfg.Out, held)
 	prepared()
-	prepared = running.HandleStop(ctx, shown, env, cfg.Out, f.ranks.Count)
+	prepared = running.HandleStop(ctx, env, cfg.Out, f.ranks.Count)
 	var job *trainer.Job
 	if late {
-		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, f.newData(), shown.Reporter)
+		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, f.newData(), reporter)
 	} else {
-		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, f.newData(), shown.Reporter)
+		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, f.newData(), reporter)
 	}
 	if err != nil {
 		return err
@@ -152,13 +147,7 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := claim.Begin(from); err != nil {
 		return err
 	}
-	if err := f.train(ctx, env, shown, job, cfg, prepared); err != nil {
-		return err
-	}
-	if env.ReportsJob() {
-		f.display.Next(shown.Env.Out, cfg.Out)
-	}
-	return nil
+	return f.train(ctx, env, job, cfg, prepared)
 }
 
 // newData reports whether data that is not that of the checkpoint may begin: it must be named.
@@ -190,16 +179,11 @@ func (f *TrainFlags) observe(job *trainer.Job) {
 
 // train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
 // before.
-func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Display, job *trainer.Job, cfg config.Config, prepared func() bool) error {
-	side, err := f.side.Start(cfg, job.Folder, shown.Env)
-	if err != nil {
-		return err
-	}
-	defer side.End()
-	shown.Follow(cfg.Out, cfg.Steps)
+func (f *TrainFlags) train(ctx context.Context, env cli.Env, job *trainer.Job, cfg config.Config, prepared func() bool) error {
+	defer running.StartSideTasks(cfg, f.report, job.Folder, env).End()
 	needed := running.JobResources(job, cfg.Out)
-	more := append(shown.Ranks, "--out", cfg.Out, "--lock", job.Folder.Identity())
-	world, err := f.ranks.Here(shown.Env, needed)
+	more := []string{"--out", cfg.Out, "--lock", job.Folder.Identity()}
+	world, err := f.ranks.Here(env, needed)
 	if err != nil {
 		return err
 	}
@@ -208,7 +192,7 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 		if err := job.Close(); err != nil { // the ranks read what they need
 			return err
 		}
-		err = f.ranks.Launch(ctx, shown.Env, needed, more)
+		err = f.ranks.Launch(ctx, env, needed, more)
 	} else if env.Member == nil && ctx.Err() != nil {
 		err = cli.Fail(spmd.ErrNotBegun, cli.ExitInterrupted)
 	} else {
@@ -221,7 +205,7 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 		}
 	}
 	if errors.Is(err, spmd.ErrNotBegun) {
-		running.PrintNotBegun(shown.Env.ErrOut, cfg.Out, f.ranks.Count)
+		running.PrintNotBegun(env.ErrOut, cfg.Out, f.ranks.Count)
 	}
 	if errors.Is(err, events.ErrInterrupted) {
 		return cli.Fail(err, cli.ExitInterrupted)

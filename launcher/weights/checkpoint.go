@@ -51,7 +51,9 @@ func (s *Source) openCheckpoint() error {
 	s.config, s.tokenizer, s.endToken = run.Model, run.Tokenizer, run.EndToken
 	for name, shape := range r.Tensors() {
 		if weight, ok := weightName(name); ok {
-			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, savedTensor{r, name, shape}}
+			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, func(dst []float32, offset int64) error {
+				return r.ReadInto(checkpoint.Piece{Name: name, Shape: shape, Offset: offset, Data: dst})
+			}}
 		}
 	}
 	s.shareWithMTP()
@@ -142,15 +144,4 @@ func parseConfig(text []byte) (c runConfig, err error) {
 func ParseModel(config []byte) (moe.Config, error) {
 	c, err := parseConfig(config)
 	return c.Model, err
-}
-
-// savedTensor is a tensor of a checkpoint.
-type savedTensor struct {
-	from  *checkpoint.Reader
-	name  string
-	shape []int
-}
-
-func (s savedTensor) floats(dst []float32, offset int64) error {
-	return s.from.ReadInto(checkpoint.Piece{Name: s.name, Shape: s.shape, Offset: offset, Data: dst})
 }

@@ -20,27 +20,18 @@ import (
 	"spmoe/moe"
 )
 
-// companions are the files that belong to the weights, if they exist.
-var companions = []string{
-	"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja", "README.md",
-}
-
-// mostCompanion bounds the size of one, in bytes.
-const mostCompanion = 64 << 20
-
 // Result describes what Convert has written.
 type Result struct {
-	Tensors, Files int
-	Bytes          int64 // of tensors
+	Tensors int
+	Bytes   int64 // of tensors
 }
 
-// Convert writes the source to the folder to, which must not exist: config.json, model.safetensors
-// or shards with their index, and the tokenizer's files, if there are any. The folder appears when
-// it is complete, and is durable when Convert returns. After an error, or when ctx is cancelled,
-// nothing is left behind.
+// Convert writes a checkpoint to the folder to, which must not exist: config.json,
+// model.safetensors, and the tokenizer's files. The folder appears when it is complete, and is
+// durable when Convert returns. After an error, or when ctx is cancelled, nothing is left behind.
 func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
-	if err := o.check(); err != nil {
-		return r, err
+	if s.json != nil {
+		return r, fmt.Errorf("%s is a Hugging Face model already: give a run or a checkpoint; transformers changes the type of its models", s.path)
 	}
 	if err := Free(to); err != nil {
 		return r, err
@@ -59,15 +50,19 @@ func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, e
 			err = errors.Join(err, os.RemoveAll(temp))
 		}
 	}()
-	if err := errors.Join(s.copyCompanions(temp), s.writeConfig(temp, o)); err != nil {
+	if err := s.writeConfig(temp, o); err != nil {
 		return r, err
 	}
 	tensors, err := s.familyTensors()
 	if err != nil {
 		return r, err
 	}
-	if r, err = s.writeShards(ctx, temp, tensors, o); err != nil {
+	if err := s.writeFile(ctx, filepath.Join(temp, singleName), tensors, o); err != nil {
 		return r, err
+	}
+	r.Tensors = len(tensors)
+	for _, t := range tensors {
+		r.Bytes += o.bytes(t)
 	}
 	if err := errors.Join(system.SyncFolder(os.Open(temp)), os.Rename(temp, to)); err != nil {
 		return r, err
@@ -105,11 +100,11 @@ func (s *Source) Foreign() (all []string) {
 // libraryEps is the epsilon of norms for which that library ignores the configuration.
 const libraryEps = 1e-6
 
-// familyTensors lists the tensors to write: all, except that a checkpoint's model of a family
-// without selection biases leaves them out, if they are zero.
+// familyTensors lists the tensors to write: all, except that a model of a family without selection
+// biases leaves them out, if they are zero.
 func (s *Source) familyTensors() ([]Tensor, error) {
 	all := s.Tensors()
-	if s.json != nil || s.config.HFModelType() != "qwen3_moe" {
+	if s.config.HFModelType() != "qwen3_moe" {
 		return all, nil
 	}
 	for _, t := range all {
@@ -127,73 +122,21 @@ func (s *Source) familyTensors() ([]Tensor, error) {
 	return slices.DeleteFunc(all, func(t Tensor) bool { return isBias(t.Name) }), nil
 }
 
-// writeShards writes the weights and, if they take several files, the index.
-func (s *Source) writeShards(ctx context.Context, dir string, tensors []Tensor, o Options) (r Result, err error) {
-	shards, total := s.plan(tensors, o)
-	files := map[string]string{}
-	for i, tensors := range shards {
-		name := singleName
-		if len(shards) > 1 {
-			name = fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(shards), shardExt)
-		}
-		if err := s.writeFile(ctx, filepath.Join(dir, name), tensors, o); err != nil {
-			return r, err
-		}
-		for _, t := range tensors {
-			files[t.Name] = name
-			r.Bytes += s.written(t, o)
-		}
-		if o.Progress != nil {
-			o.Progress(r.Bytes, total)
-		}
-	}
-	r.Tensors, r.Files = len(files), len(shards)
-	if len(shards) == 1 {
-		return r, nil
-	}
-	return r, writeJSON(dir, indexName, map[string]any{"metadata": map[string]int64{"total_size": total}, "weight_map": files})
-}
-
-// plan divides the tensors, in their order, among files. It returns their total bytes, too.
-func (s *Source) plan(tensors []Tensor, o Options) (shards [][]Tensor, total int64) {
-	var current []Tensor
-	size := int64(0)
-	for _, t := range tensors {
-		n := s.written(t, o)
-		if o.Shard > 0 && len(current) > 0 && size+n > o.Shard {
-			shards = append(shards, current)
-			current, size = nil, 0
-		}
-		current = append(current, t)
-		size += n
-		total += n
-	}
-	return append(shards, current), total
-}
-
-// writeConfig writes config.json: the source's, with only the type of the weights changed, or one
-// for the model of a checkpoint.
+// writeConfig writes config.json and the files of the tokenizer.
 func (s *Source) writeConfig(dir string, o Options) error {
-	if !s.changes(o) {
-		return system.WriteFile(filepath.Join(dir, configName), s.json)
+	text, err := s.config.MarshalHF()
+	if err != nil {
+		return err
 	}
-	text := s.json
-	if text == nil {
-		var err error
-		if text, err = s.config.MarshalHF(); err != nil {
-			return err
-		}
-	}
-	keys := map[string]json.RawMessage{}
+	keys := map[string]any{}
 	if err := json.Unmarshal(text, &keys); err != nil {
 		return fmt.Errorf("%s: %w", configName, err)
 	}
-	delete(keys, "quantization_config")
-	s.setDType(keys, o)
-	if s.json == nil {
-		if err := s.writeTokenizer(dir, keys); err != nil {
-			return err
-		}
+	if keys["torch_dtype"] = "bfloat16"; o.FP32 {
+		keys["torch_dtype"] = "float32"
+	}
+	if err := s.writeTokenizer(dir, keys); err != nil {
+		return err
 	}
 	return writeJSON(dir, configName, keys)
 }
@@ -206,24 +149,10 @@ func writeJSON(dir, name string, v any) error {
 	return system.WriteFile(filepath.Join(dir, name), append(text, '\n'))
 }
 
-// setDType sets the changed type of the weights, under the name that the configuration has for it.
-func (s *Source) setDType(keys map[string]json.RawMessage, o Options) {
-	value := json.RawMessage(`"bfloat16"`)
-	if o.DType == "fp32" {
-		value = json.RawMessage(`"float32"`)
-	}
-	if _, ok := keys["dtype"]; ok {
-		keys["dtype"] = value
-	}
-	if _, ok := keys["torch_dtype"]; ok || keys["dtype"] == nil {
-		keys["torch_dtype"] = value
-	}
-}
-
 // writeTokenizer writes a run's tokenizer, and sets the special tokens in the configuration. By
 // default the library would take ids 0 and 1 for the beginning and the end of a text.
-func (s *Source) writeTokenizer(dir string, keys map[string]json.RawMessage) error {
-	t, err := s.Tokenizer()
+func (s *Source) writeTokenizer(dir string, keys map[string]any) error {
+	t, err := datasets.RunTokenizer(tokenizerFolder(s.path), s.tokenizer, s.endToken)
 	if err != nil {
 		return err
 	}
@@ -233,7 +162,7 @@ func (s *Source) writeTokenizer(dir string, keys map[string]json.RawMessage) err
 	}
 	end := t.Encode([]byte{0}) // the token between documents
 	eos := end[len(end)-1]
-	keys["bos_token_id"], keys["eos_token_id"] = json.RawMessage("null"), fmt.Append(nil, eos)
+	keys["bos_token_id"], keys["eos_token_id"] = nil, eos
 	special := map[string]any{}
 	if spelled, ok := spelling(text, eos); ok {
 		special["eos_token"], special["pad_token"] = spelled, spelled // batches need padding
@@ -271,28 +200,4 @@ func spelling(text []byte, id int32) (token string, ok bool) {
 		}
 	}
 	return "", false
-}
-
-// copyCompanions copies the small files that belong to the weights in a Hugging Face folder.
-func (s *Source) copyCompanions(dir string) error {
-	if s.json == nil {
-		return nil
-	}
-	root, err := system.OpenRoot(s.path)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for _, name := range companions {
-		content, err := readSmall(root, name, mostCompanion)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		} else if err != nil {
-			return fmt.Errorf("%s: %w", s.path, err)
-		}
-		if err := system.WriteFile(filepath.Join(dir, name), content); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package weights
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -92,13 +93,6 @@ func edited(t testing.TB, text []byte, change map[string]any) []byte {
 	return text
 }
 
-// fp8Config says that weights are FP8 in blocks of rows and columns.
-func fp8Config(rows, cols int) map[string]any {
-	return map[string]any{"quantization_config": map[string]any{
-		"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": []int{rows, cols},
-	}}
-}
-
 // folder makes a Hugging Face folder of some tensors, with the configuration of the reference but
 // for some keys.
 func folder(t testing.TB, change map[string]any, tensors ...safetensors.Tensor) string {
@@ -116,16 +110,6 @@ func f32(values ...float32) (data []byte) {
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
 	}
 	return data
-}
-
-// sharded returns the reference's model in several files.
-func sharded(t testing.TB) string {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "sharded")
-	if _, err := opened(t, reference).Convert(t.Context(), dir, Options{Shard: 400_000}); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 // run makes the folder of a run whose only checkpoint, by two ranks, holds the reference's weights
@@ -182,4 +166,26 @@ func runOf(t testing.TB, folder string, mtp int, factor float32) (dir string, co
 		t.Fatal(err)
 	}
 	return dir, config
+}
+
+// sharded returns the reference's model in several files.
+func sharded(t testing.TB) string {
+	t.Helper()
+	dir, s := t.TempDir(), opened(t, reference)
+	index, parts := map[string]string{}, make([][]safetensors.Tensor, 4)
+	for i, x := range s.Tensors() {
+		part := i * len(parts) / len(s.Tensors())
+		parts[part] = append(parts[part], safetensors.Tensor{Name: x.Name, DType: safetensors.F32, Shape: x.Shape, Data: f32(all(t, s, x.Name)...)})
+		index[x.Name] = fmt.Sprintf("model-%05d-of-00004.safetensors", part+1)
+	}
+	for i, tensors := range parts {
+		if err := safetensors.Write(filepath.Join(dir, fmt.Sprintf("model-%05d-of-00004.safetensors", i+1)), tensors, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writeJSON(dir, indexName, map[string]any{"weight_map": index}); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, configName), readFile(t, filepath.Join(reference, configName)))
+	return dir
 }

@@ -39,8 +39,8 @@ const (
 
 // storage is the part of config.json about the storage of weights.
 type storage struct {
-	Family       string        `json:"model_type"`
-	Quantization *quantization `json:"quantization_config"`
+	Family       string `json:"model_type"`
+	Quantization any    `json:"quantization_config"`
 }
 
 func (s *Source) openHuggingFace() error {
@@ -59,12 +59,11 @@ func (s *Source) openHuggingFace() error {
 	if err := strictjson.Unmarshal(s.json, &how); err != nil {
 		return fmt.Errorf("%s: %s: %w", s.path, configName, err)
 	}
-	s.family = how.Family
-	stored, err := s.openShards(root)
-	if err == nil {
-		err = s.addStored(stored, how.Quantization)
+	if how.Quantization != nil {
+		return fmt.Errorf("%s: %s has a quantization_config: weights are read as BF16, F16 or F32, so convert quantized ones first", s.path, configName)
 	}
-	if err != nil {
+	s.family = how.Family
+	if err := s.openShards(root); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	// The library drops multi-token prediction when it loads a model, so a configuration may name
@@ -75,45 +74,51 @@ func (s *Source) openHuggingFace() error {
 	return nil
 }
 
-// openShards opens all files with weights and returns their tensors by name: of the single file if
-// it exists, otherwise of the files in the index.
-func (s *Source) openShards(root *os.Root) (map[string]plain, error) {
-	stored := map[string]plain{}
+// openShards opens all files with weights and adds their tensors: those of the single file if it
+// exists, otherwise of the files in the index.
+func (s *Source) openShards(root *os.Root) error {
 	if _, err := root.Lstat(singleName); err == nil {
 		file, err := s.openShard(root, singleName)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, info := range file.Tensors() {
-			stored[info.Name] = plain{file, info}
+			s.addStored(file, info)
 		}
-		return stored, nil
+		return nil
 	}
 	text, err := readSmall(root, indexName, mostIndex)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is neither %s nor %w: %s", singleName, err, expected)
+		return fmt.Errorf("there is neither %s nor %w: %s", singleName, err, expected)
 	} else if err != nil {
-		return nil, err
+		return err
 	}
 	index, err := parseIndex(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", indexName, err)
+		return fmt.Errorf("%s: %w", indexName, err)
 	}
 	shards := map[string]*safetensors.File{}
 	for _, name := range slices.Sorted(maps.Keys(index)) {
 		in := index[name]
 		if shards[in] == nil {
 			if shards[in], err = s.openShard(root, in); err != nil {
-				return nil, fmt.Errorf("%w (%s names it)", err, indexName)
+				return fmt.Errorf("%w (%s names it)", err, indexName)
 			}
 		}
 		info, ok := shards[in].Info(name)
 		if !ok {
-			return nil, fmt.Errorf("%s: tensor %q is not in %s", indexName, name, in)
+			return fmt.Errorf("%s: tensor %q is not in %s", indexName, name, in)
 		}
-		stored[name] = plain{shards[in], info}
+		s.addStored(shards[in], info)
 	}
-	return stored, nil
+	return nil
+}
+
+// addStored adds a tensor of a file.
+func (s *Source) addStored(file *safetensors.File, info safetensors.Info) {
+	s.entries[info.Name] = entry{Tensor{info.Name, info.DType, info.Shape}, func(dst []float32, offset int64) error {
+		return file.ReadFloat32s(info, dst, offset)
+	}}
 }
 
 // parseIndex returns the file of each tensor.
@@ -191,14 +196,4 @@ func readSmall(root *os.Root, name string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return text, nil
-}
-
-// plain is a tensor as stored in a safetensors file.
-type plain struct {
-	file *safetensors.File
-	info safetensors.Info
-}
-
-func (p plain) floats(dst []float32, offset int64) error {
-	return p.file.ReadFloat32s(p.info, dst, offset)
 }

@@ -11,14 +11,15 @@ import (
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
+// A model in shards is that of one file.
 func TestShards(t *testing.T) {
-	one, many := opened(t, reference), opened(t, sharded(t))
-	if one.Config() != many.Config() || len(many.opened) < 3 {
+	dir := sharded(t)
+	one, many := opened(t, reference), opened(t, dir)
+	if one.Config() != many.Config() || len(many.opened) != 4 {
 		t.Errorf("%+v of %d files, want %+v", many.Config(), len(many.opened), one.Config())
 	}
 	for i, x := range one.Tensors() {
-		y := many.Tensors()[i]
-		if x.Name != y.Name || !slices.Equal(all(t, one, x.Name), all(t, many, x.Name)) {
+		if y := many.Tensors()[i]; x.Name != y.Name || !slices.Equal(all(t, one, x.Name), all(t, many, x.Name)) {
 			t.Errorf("%s differs from %s", y.Name, x.Name)
 		}
 	}
@@ -67,23 +68,17 @@ func TestShardsRefused(t *testing.T) {
 		change func(dir string)
 		words  []string
 	}{
-		"missing shard":    {replaced(func(string) error { return nil }), []string{first, "no such file", indexName + " names it"}},
-		"unknown name":     {index(func(files map[string]string) { files["model.extra.weight"] = first }), []string{`"model.extra.weight" is not in ` + first}},
-		"in another shard": {index(func(files map[string]string) { files["lm_head.weight"] = "model-00004-of-00004.safetensors" }), []string{`"lm_head.weight" is not in`}},
-		"parent":           {at("../" + filepath.Base(outside)), []string{`"model.norm.weight" is said to be in "../outside.safetensors"`, "name of a file in the folder"}},
-		"absolute":         {at(outside), []string{"is said to be in", "outside.safetensors"}},
-		"below":            {at("sub/x.safetensors"), []string{`"sub/x.safetensors"`}},
-		"no name":          {at(""), []string{`is said to be in ""`}},
-		"the folder":       {at(".."), []string{`is said to be in ".."`}},
-		"other kind":       {at("config.json"), []string{`"config.json"`, "ends in .safetensors"}},
-		"link outside":     {replaced(func(path string) error { return os.Symlink(outside, path) }), []string{first, "not a regular file of this folder, but a link", "cp -rL"}},
-		"folder as shard":  {replaced(func(path string) error { return os.Mkdir(path, 0o777) }), []string{first, "not a regular file"}},
+		"missing shard":   {replaced(func(string) error { return nil }), []string{first, "no such file", indexName + " names it"}},
+		"unknown name":    {index(func(files map[string]string) { files["model.extra.weight"] = first }), []string{`"model.extra.weight" is not in ` + first}},
+		"parent":          {at("../" + filepath.Base(outside)), []string{`"model.norm.weight" is said to be in "../outside.safetensors"`, "name of a file in the folder"}},
+		"other kind":      {at("config.json"), []string{`"config.json"`, "ends in .safetensors"}},
+		"link outside":    {replaced(func(path string) error { return os.Symlink(outside, path) }), []string{first, "not a regular file of this folder, but a link", "cp -rL"}},
+		"folder as shard": {replaced(func(path string) error { return os.Mkdir(path, 0o777) }), []string{first, "not a regular file"}},
 		"truncated shard": {func(dir string) {
 			if err := os.Truncate(filepath.Join(dir, first), 100_000); err != nil {
 				t.Fatal(err)
 			}
 		}, []string{first, "truncated?"}},
-		"empty shard": {replaced(func(path string) error { return os.WriteFile(path, nil, 0o666) }), []string{first, "too short"}},
 		"neither": {func(dir string) {
 			if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
 				t.Fatal(err)
@@ -91,16 +86,6 @@ func TestShardsRefused(t *testing.T) {
 		}, []string{"there is neither model.safetensors nor model.safetensors.index.json: no such file"}},
 		"empty index": {index(func(files map[string]string) { clear(files) }), []string{indexName, "weight_map is missing or empty"}},
 		"no index":    {func(dir string) { writeFile(t, filepath.Join(dir, indexName), []byte("[]")) }, []string{indexName, "offset"}},
-		"name twice": {func(dir string) {
-			writeFile(t, filepath.Join(dir, indexName), []byte(`{"weight_map":{"a":"b.safetensors","a":"c.safetensors"}}`))
-		}, []string{indexName, `"a" is there twice`}},
-		"number":         {func(dir string) { writeFile(t, filepath.Join(dir, indexName), []byte(`{"weight_map":{"a":1}}`)) }, []string{indexName, "weight_map"}},
-		"foreign config": {func(dir string) { writeFile(t, filepath.Join(dir, configName), []byte(`{"model_type":"llama"}`)) }, []string{configName, `"llama"`}},
-		"endless config": {func(dir string) {
-			if err := os.Truncate(filepath.Join(dir, configName), 1<<40); err != nil {
-				t.Fatal(err)
-			}
-		}, []string{configName, "expected at most 1048576"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := sharded(t)
@@ -115,97 +100,4 @@ func TestShardsRefused(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A link inside the folder is followed, and more shards than the index names are not looked at.
-func TestShardsExtra(t *testing.T) {
-	dir := sharded(t)
-	const first = "model-00001-of-00004.safetensors"
-	if err := os.Rename(filepath.Join(dir, first), filepath.Join(dir, "blob")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("blob", filepath.Join(dir, first)); err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(dir, "model-00009-of-00009.safetensors"), []byte("no tensors"))
-	if n := len(opened(t, dir).Tensors()); n != 139 {
-		t.Errorf("%d tensors", n)
-	}
-}
-
-// Whatever an index says, the files that it names are in the folder.
-func FuzzParseIndex(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"total_size":8},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}}`))
-	f.Add([]byte(`{"weight_map":{"a":"../x.safetensors"}}`))
-	f.Add([]byte(`{"weight_map":{"a":"/x.safetensors","b":".safetensors","c":"..\\x.safetensors","d":"\u0000.safetensors"}}`))
-	f.Add([]byte(`{"weight_map":null}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		files, err := parseIndex(text)
-		if err != nil {
-			return
-		}
-		if len(files) == 0 {
-			t.Error("an index of nothing")
-		}
-		for name, file := range files {
-			if strings.ContainsRune(file, filepath.Separator) || file == "." || file == ".." || !strings.HasSuffix(file, ".safetensors") {
-				t.Errorf("%q is in %q", name, file)
-			}
-		}
-	})
-}
-
-// Any folder of FP8 weights is refused, by an error with its name, or all of its tensors are read.
-func FuzzFP8(f *testing.F) {
-	f.Add(uint16(3), uint16(5), uint16(2), uint16(2), 2, 3, uint8(0), []byte{0x38, 0x7f, 0xfe})
-	f.Add(uint16(130), uint16(200), uint16(2), uint16(2), 128, 128, uint8(1), []byte{0x01})
-	f.Add(uint16(1), uint16(0), uint16(1), uint16(0), 1, 1<<20, uint8(0), []byte{})
-	f.Add(uint16(7), uint16(9), uint16(1), uint16(1), 1<<62, -1, uint8(2), []byte{1, 2})
-	dir := f.TempDir()
-	config := readFile(f, filepath.Join(reference, configName))
-	f.Fuzz(func(t *testing.T, rows, cols, down, across uint16, blockRows, blockCols int, kind uint8, data []byte) {
-		rows, cols, down, across = rows%300, cols%300, down%300, across%300
-		fill := func(n int) []byte {
-			b := make([]byte, n)
-			for i := 0; len(data) > 0 && i < n; i += len(data) {
-				copy(b[i:], data)
-			}
-			return b
-		}
-		dtypes := []string{safetensors.F32, safetensors.BF16, safetensors.F16, safetensors.I32}
-		widths := []int{4, 2, 2, 4}
-		k := int(kind) % len(dtypes)
-		writeFile(t, filepath.Join(dir, configName), edited(t, config, fp8Config(blockRows, blockCols)))
-		err := safetensors.Write(filepath.Join(dir, singleName), []safetensors.Tensor{
-			{Name: "lm_head.weight", DType: safetensors.F8E4M3, Shape: []int{int(rows), int(cols)}, Data: fill(int(rows) * int(cols))},
-			{Name: "lm_head.weight_scale_inv", DType: dtypes[k], Shape: []int{int(down), int(across)}, Data: fill(int(down) * int(across) * widths[k])},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := Open(dir)
-		if err != nil {
-			if !strings.Contains(err.Error(), dir) {
-				t.Errorf("%v", err)
-			}
-			return
-		}
-		defer s.Close()
-		if k > 1 {
-			t.Errorf("scales of %s were taken", dtypes[k])
-		}
-		whole := all(t, s, "lm_head.weight")
-		if n := len(whole); n > 0 {
-			from := int(kind) % n
-			part := make([]float32, n-from)
-			if err := s.ReadInto("lm_head.weight", []int{int(rows), int(cols)}, int64(from), part); err != nil {
-				t.Fatal(err)
-			}
-			for i, x := range part {
-				if w := whole[from+i]; x != w && x == x {
-					t.Errorf("element %d is %v, and %v as one of all", from+i, x, w)
-				}
-			}
-		}
-	})
 }

@@ -4,26 +4,12 @@ package weights
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"spmoe/datasets"
 )
-
-// Tokenizer opens the tokenizer of the weights. If a Hugging Face folder has none, the error is an
-// [fs.ErrNotExist].
-func (s *Source) Tokenizer() (datasets.Tokenizer, error) {
-	if s.json == nil {
-		return datasets.RunTokenizer(tokenizerFolder(s.path), s.tokenizer, s.endToken)
-	}
-	path := filepath.Join(s.path, datasets.TokenizerFile)
-	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("%s has no tokenizer: %w", s.path, err)
-	}
-	return datasets.OpenTokenizer(path)
-}
 
 // TokenizerSettings are the tokenizer of weights, and how their run has used it.
 type TokenizerSettings struct {

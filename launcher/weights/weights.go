@@ -38,16 +38,12 @@ func (t Tensor) elements() int64 {
 	return n
 }
 
-// values reads the elements of a tensor.
-type values interface {
-	// floats fills dst with elements [offset, offset+len(dst)) in row-major order.
-	floats(dst []float32, offset int64) error
-}
-
 // entry is a tensor of a source.
 type entry struct {
 	Tensor
-	values
+
+	// floats fills dst with elements [offset, offset+len(dst)) in row-major order.
+	floats func(dst []float32, offset int64) error
 }
 
 // Source is an open folder of weights. It is safe for concurrent use until Close.
@@ -56,7 +52,6 @@ type Source struct {
 	config moe.Config
 	json   []byte   // config.json unchanged; nil for a checkpoint
 	family string   // its model_type
-	fp8    bool     // some weights are block-scaled FP8
 	notes  []string // see Notes
 
 	tokenizer string // from a checkpoint's configuration, as the next one
@@ -78,17 +73,10 @@ func Open(path string) (*Source, error) {
 		return nil, err
 	}
 	if hf {
-		return OpenHuggingFace(path)
+		return open(path, (*Source).openHuggingFace)
 	}
-	return OpenCheckpoint(path)
+	return open(path, (*Source).openCheckpoint)
 }
-
-// OpenCheckpoint is Open for the folder of a run or of a checkpoint only.
-func OpenCheckpoint(path string) (*Source, error) { return open(path, (*Source).openCheckpoint) }
-
-// OpenHuggingFace is Open for the folder of a Hugging Face model only. If a file is missing, the
-// error is an [fs.ErrNotExist].
-func OpenHuggingFace(path string) (*Source, error) { return open(path, (*Source).openHuggingFace) }
 
 func open(path string, kind func(*Source) error) (*Source, error) {
 	s := &Source{path: path, entries: map[string]entry{}}
@@ -115,7 +103,7 @@ func ReadConfig(path string) (moe.Config, error) {
 		c, _, err := readCheckpoint(path)
 		return c.Model, err
 	}
-	s, err := OpenHuggingFace(path)
+	s, err := Open(path)
 	if err != nil {
 		return moe.Config{}, err
 	}
@@ -171,14 +159,13 @@ func (s *Source) Notes() []string { return s.notes }
 // Path returns the folder of the weights. For a run it is that of the checkpoint.
 func (s *Source) Path() string { return s.path }
 
-// Tensors lists all tensors by name, with numbers in names by value. Scales of FP8 blocks are part
-// of the tensor that they scale.
+// Tensors lists all tensors by name.
 func (s *Source) Tensors() []Tensor {
 	all := make([]Tensor, 0, len(s.entries))
 	for _, e := range s.entries {
 		all = append(all, e.Tensor)
 	}
-	slices.SortFunc(all, func(a, b Tensor) int { return compareNames(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -189,8 +176,8 @@ func (s *Source) Tensor(name string) (Tensor, bool) {
 }
 
 // ReadInto fills dst with elements [offset, offset+len(dst)) of a tensor, in row-major order, as
-// FP32. BF16, F16 and block-scaled FP8 are converted. It returns an error if there is no such
-// tensor, or if it has another shape. A range outside the shape panics.
+// FP32. BF16 and F16 are converted. It returns an error if there is no such tensor, or if it has
+// another shape. A range outside the shape panics.
 func (s *Source) ReadInto(name string, shape []int, offset int64, dst []float32) error {
 	e, ok := s.entries[name]
 	if !ok {

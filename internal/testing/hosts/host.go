@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -44,25 +42,6 @@ func (h *Host) Kill() {
 	}
 }
 
-// Signal sends a signal to the processes on the host that run a program.
-func (h *Host) Signal(program string, sig syscall.Signal) {
-	space := func(pid string) string {
-		name, _ := os.Readlink("/proc/" + pid + "/ns/net")
-		return name
-	}
-	own := space(strconv.Itoa(h.spaces.pid))
-	processes, _ := filepath.Glob("/proc/[0-9]*")
-	for _, folder := range processes {
-		name := filepath.Base(folder)
-		if exe, _ := os.Readlink(folder + "/exe"); exe != program || space(name) != own {
-			continue
-		}
-		if pid, err := strconv.Atoi(name); err == nil {
-			syscall.Kill(pid, sig) // it may have ended
-		}
-	}
-}
-
 // Cut unplugs the host from the switch: what it sends, and what is sent to it, is lost.
 func (h *Host) Cut() {
 	h.cluster.t.Helper()
@@ -88,7 +67,7 @@ func (h *Host) Sent() int64 {
 }
 
 // plug connects the host to the switch by a link.
-func (h *Host) plug(link Link) {
+func (h *Host) plug() {
 	t, hub := h.cluster.t, h.cluster.hub
 	t.Helper()
 	hub.run(t, "ip", "link", "add", h.port, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(h.spaces.pid))
@@ -96,21 +75,4 @@ func (h *Host) plug(link Link) {
 	hub.run(t, "ip", "link", "set", h.port, "addrgenmode", "none", "master", "switch", "up")
 	h.spaces.run(t, "ip", "link", "set", "eth0", "addrgenmode", "none", "up")
 	h.spaces.run(t, "ip", "address", "add", h.Address+"/24", "dev", "eth0")
-	h.Limit(link)
-}
-
-// Limit changes the host's link, in both directions.
-func (h *Host) Limit(link Link) {
-	t, hub := h.cluster.t, h.cluster.hub
-	t.Helper()
-	if link.Rate == 0 {
-		return
-	}
-	// The burst is two of the kernel's largest segments or one millisecond of traffic, the queue 20
-	// ms.
-	burst := max(128<<10, link.Rate/8/1000)
-	queue := max(512<<10, link.Rate/8/50)
-	shape := []string{"root", "tbf", "rate", fmt.Sprintf("%dbit", link.Rate), "burst", fmt.Sprint(burst), "limit", fmt.Sprint(burst + queue)}
-	hub.run(t, "tc", append([]string{"qdisc", "replace", "dev", h.port}, shape...)...)
-	h.spaces.run(t, "tc", append([]string{"qdisc", "replace", "dev", "eth0"}, shape...)...)
 }

@@ -20,11 +20,6 @@ import (
 	"spmoe/internal/testing/need"
 )
 
-// Link is the network link of a host.
-type Link struct {
-	Rate int64 // bits per second, in each direction; 0: unlimited
-}
-
 // Cluster is a set of hosts connected by one switch. Its methods and those of its hosts end the
 // test if they fail.
 type Cluster struct {
@@ -37,12 +32,12 @@ type Cluster struct {
 }
 
 // New starts n hosts, host0 to host<n-1>, which the end of the test kills. It skips the test if the
-// machine cannot do it: it needs root and the commands ip, tc, unshare and nsenter. With
+// machine cannot do it: it needs root and the commands ip, unshare and nsenter. With
 // SPMOE_NEED_HOSTS=1 the test fails instead.
-func New(t testing.TB, n int, link Link) *Cluster {
+func New(t testing.TB, n int) *Cluster {
 	t.Helper()
-	if n < 1 || n > 200 || link.Rate < 0 {
-		t.Fatalf("%d hosts with links of %d bit/s: give 1 to 200 hosts and no negative rate", n, link.Rate)
+	if n < 1 || n > 200 {
+		t.Fatalf("%d hosts: give 1 to 200", n)
 	}
 	if err := able(); err != nil {
 		need.Missing(t, "there can be no separate hosts: %v", err)
@@ -62,7 +57,7 @@ func New(t testing.TB, n int, link Link) *Cluster {
 	c.hub.run(t, "ip", "link", "add", "switch", "up", "type", "bridge", "stp_state", "0")
 	for _, h := range c.Hosts {
 		h.spaces = c.start(h.Name)
-		h.plug(link)
+		h.plug()
 	}
 	return c
 }
@@ -72,7 +67,7 @@ func able() error {
 	if os.Getuid() != 0 {
 		return errors.New("it takes root")
 	}
-	for _, tool := range []string{"ip", "tc", "unshare", "nsenter"} {
+	for _, tool := range []string{"ip", "unshare", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("there is no command %s: install iproute2 and util-linux", tool)
 		}

@@ -16,7 +16,7 @@ import (
 func TestMPIRun(t *testing.T) {
 	for _, mpi := range []MPI{OpenMPI, MPICH} {
 		t.Run(string(mpi), func(t *testing.T) {
-			c := New(t, 2, Link{})
+			c := New(t, 2)
 			program := filepath.Join(t.TempDir(), "where")
 			cmd := c.MPIRun(t.Context(), mpi, 2, program)
 			if out, err := exec.Command(mpi.Compiler(), "-O1", "-o", program, "testdata/where.c").CombinedOutput(); err != nil {

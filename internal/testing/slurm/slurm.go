@@ -132,19 +132,9 @@ func (c *Cluster) await(t testing.TB, limit time.Duration, ask func() (answer st
 	}
 }
 
-// Run submits a script, waits until the job has ended, and returns its output and its exit code,
-// 128 + n if signal n has killed it. Options are those of sbatch.
-func (c *Cluster) Run(t testing.TB, script string, options ...string) (output string, code int) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return c.Submit(t, append(options, file)...)
-}
-
-// Submit is Run for a script in a file: args are sbatch's options, the file, and the script's own
-// arguments. A requeued job has not ended.
+// Submit submits a script, waits until the job has ended, and returns its output and its exit code,
+// 128 + n if signal n has killed it. args are sbatch's options, the file of the script, and the
+// script's own arguments. A requeued job has not ended.
 func (c *Cluster) Submit(t testing.TB, args ...string) (output string, code int) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "output")

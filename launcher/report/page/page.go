@@ -1,25 +1,5 @@
-// Package page writes report pages: one HTML file each, with its data as JSON, which page.js draws.
-// It loads nothing from elsewhere.
-//
-// A page is declared, not drawn:
-//
-//	Page     Title, Badges, Lead (sentences), Facts (numbers as cards), Sections
-//	Section  Title, Blocks
-//	Block    one of Text, Note, Code, Table, Terms and Charts; with a Summary it is folded
-//	Table    Head and Rows of Cells
-//	Chart    ID, Title, Caption, X and Y axes, and by Kind
-//	         ""     Curves: lines over each other, with the range of each point as a band
-//	         Rows   Rows of marks over a common axis: bars, or intervals and dots (a forest plot)
-//	         Heat   a map of Cells
-//
-//	losses := page.Section{Title: "Losses", Blocks: []page.Block{
-//		{Table: &page.Table{Head: page.Cells("arm", "loss"), Rows: rows}},
-//		{Charts: []page.Chart{{ID: "loss", Title: "Loss", Curves: curves}}},
-//	}}
-//	err := page.Page{Title: "two arms", Sections: []page.Section{losses}}.Write("report.html")
-//
-// A curve of a run has at most 2,000 points. [WriteRuns] writes the page of runs, whose sections
-// the script makes from their data.
+// Package page writes the report page of a run: one HTML file, with the run's data as JSON, from
+// which page.js makes its sections and charts. It loads nothing from elsewhere.
 //
 // Smoothing, axis, zoom and hidden curves are controls of the reader. The URL's hash keeps them, so
 // that they survive a reload and can be sent with a link.
@@ -41,175 +21,23 @@ import (
 	"spmoe/launcher/system"
 )
 
-// File is the name of a page in the folder of what it reports.
+// File is the name of a page in the folder of its run.
 const File = "report.html"
 
 // Page is the content of a page.
 type Page struct {
-	Title    string    `json:"title"`
-	Badges   []Badge   `json:"badges,omitempty"`
-	Lead     []string  `json:"lead,omitempty"` // the most important sentences
-	Facts    []Fact    `json:"facts,omitempty"`
-	Sections []Section `json:"sections,omitempty"`
-	Reload   float64   `json:"reload,omitempty"` // seconds after which there is a newer page; 0: never
-
-	Runs    []Run             `json:"runs,omitempty"` // the script makes the rest of their page
+	Title   string            `json:"title"`
+	Reload  float64           `json:"reload,omitempty"` // seconds after which there is a newer page; 0: never
+	Run     *Run              `json:"run,omitempty"`
 	Figures []record.Quantity `json:"figures,omitempty"`
 }
 
-// Judgments of what a badge or a cell says.
-const (
-	Good = "good"
-	Bad  = "bad"
-	Warn = "warn"
-)
-
-// Badge is a state in few words.
-type Badge struct {
-	Text  string `json:"text"`
-	Class string `json:"class,omitempty"` // Good, Bad or Warn
-}
-
-// Fact is a number with its name and an explanation.
-type Fact struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-	More  string `json:"more,omitempty"`
-}
-
-// Section is a heading with blocks below it.
-type Section struct {
-	Title  string  `json:"title"`
-	Blocks []Block `json:"blocks"`
-}
-
-// Block is one of these. With a Summary it is folded under that.
-type Block struct {
-	Summary string  `json:"summary,omitempty"`
-	Text    string  `json:"text,omitempty"`
-	Note    string  `json:"note,omitempty"` // a text in small print
-	Code    string  `json:"code,omitempty"`
-	Table   *Table  `json:"table,omitempty"`
-	Terms   []Term  `json:"terms,omitempty"`
-	Charts  []Chart `json:"charts,omitempty"`
-}
-
-// Term is a name with what it stands for.
-type Term struct {
-	Name  string `json:"name"`
-	Texts []Cell `json:"texts"`
-}
-
-// Table is a table. The first column names the rows.
-type Table struct {
-	Head []Cell   `json:"head"`
-	Rows [][]Cell `json:"rows"`
-}
-
-// Cell is a cell of a table.
-type Cell struct {
-	Text  string `json:"text,omitempty"`
-	Small string `json:"small,omitempty"` // below the text, lines separated by "\n"
-	Link  string `json:"link,omitempty"`
-	Class string `json:"class,omitempty"` // Good, Bad or Warn: a badge; Words: broken into lines; Mono: code
-	Color *int   `json:"color,omitempty"` // of the curves that it is about
-}
-
-// Words is the class of a cell of running text. Mono is that of code.
-const (
-	Words = "words"
-	Mono  = "mono"
-)
-
-// Cells returns a row of plain cells.
-func Cells(texts ...string) (row []Cell) {
-	for _, text := range texts {
-		row = append(row, Cell{Text: text})
-	}
-	return row
-}
-
-// Kinds of charts. The zero value draws curves.
-const (
-	Rows = "rows" // marks in named rows over a common axis
-	Heat = "heat" // a map: colors by row and step
-)
-
-// Chart is a diagram.
-type Chart struct {
-	ID      string `json:"id"` // distinct on a page
-	Title   string `json:"title"`
-	Caption string `json:"caption,omitempty"`
-	Kind    string `json:"kind,omitempty"`
-	Wide    bool   `json:"wide,omitempty"` // takes the whole width of a page
-
-	X      Axis     `json:"x,omitzero"`
-	Y      Axis     `json:"y,omitzero"`
-	Zone   *Range   `json:"zone,omitempty"` // marked values: of y, or of x in a chart of rows
-	Smooth bool     `json:"smooth,omitempty"`
-	Curves []Curve  `json:"curves,omitempty"`
-	Rows   []Row    `json:"rows,omitempty"`
-	Cells  *HeatMap `json:"cells,omitempty"`
-}
-
-// Axis is an axis. Without limits it spans the data.
-type Axis struct {
-	Name  string   `json:"name,omitempty"`
-	Log   bool     `json:"log,omitempty"`
-	Min   *float64 `json:"min,omitempty"` // the axis begins at most here
-	Range *Range   `json:"range,omitempty"`
-}
-
-// Range is a closed interval.
-type Range [2]float64
-
-// Colors is the number of colors. A curve of color c has that of c modulo Colors.
-const Colors = 7
-
 // Curve is a series of points.
 type Curve struct {
-	Name  string `json:"name"`
-	Color int    `json:"color"`
-	Dash  int    `json:"dash,omitempty"` // style of the line, from 0
-	Dots  bool   `json:"dots,omitempty"` // a mark at each point
-	X     Values `json:"x"`
-	Y     Values `json:"y"`
-	Low   Values `json:"low,omitempty"` // the range around each point
-	High  Values `json:"high,omitempty"`
-}
-
-// Row is a row of a chart of rows.
-type Row struct {
-	Name  string `json:"name"`
-	Note  string `json:"note,omitempty"` // to the right of the marks
-	Marks []Mark `json:"marks,omitempty"`
-}
-
-// Kinds of marks.
-const (
-	Bar      = "bar"
-	Interval = "interval"
-	Dot      = "dot"
-	Ring     = "ring"
-)
-
-// Mark is a mark in a row, from one value to another.
-type Mark struct {
-	Kind  string  `json:"kind"`
-	From  float64 `json:"from"`
-	To    float64 `json:"to"`
-	Color int     `json:"color"`
-	Text  string  `json:"text,omitempty"` // shown under the pointer
-}
-
-// HeatMap has a value per row and step. A color shows the logarithm of values between 1/Most and
-// Most.
-type HeatMap struct {
-	Rows   []string `json:"rows"`
-	Groups []string `json:"groups"` // names of blocks of rows of the same size
-	Steps  Values   `json:"steps"`
-	Values []Values `json:"values"` // [row][step]
-	Most   float64  `json:"most"`
+	X    Values `json:"x"`
+	Y    Values `json:"y"`
+	Low  Values `json:"low,omitempty"` // the range around each point
+	High Values `json:"high,omitempty"`
 }
 
 // Values are numbers with eight digits. Those that are not finite are null.

@@ -64,11 +64,10 @@ function smoothed(values, window) {
 
 // Charts.
 
-// frame returns an SVG with axes, and functions between values and places in it. names are labels of
-// rows in place of a y axis; right is the room for notes.
-function frame(c, width, height, x, y, names, right = 12) {
-  const rows = names ?? ticks(y, height / 45, c.y?.log), left = Math.max(...rows.map(r => r[1].length), 1) * 6.8 + 14;
-  const top = 8, bottom = height - (c.x?.name ? 40 : 24), end = Math.max(left + 40, width - right);
+// frame returns an SVG with axes, and functions between values and places in it.
+function frame(c, width, height, x, y) {
+  const rows = ticks(y, height / 45, c.y?.log), left = Math.max(...rows.map(r => r[1].length), 1) * 6.8 + 14;
+  const top = 8, bottom = height - (c.x?.name ? 40 : 24), end = Math.max(left + 40, width - 12);
   const scale = (range, log, from, to) => {
     const [a, b] = log ? range.map(Math.log) : range;
     return [v => from + ((log ? Math.log(v) : v) - a) / (b - a || 1) * (to - from),
@@ -80,10 +79,10 @@ function frame(c, width, height, x, y, names, right = 12) {
   const clip = element("svg:clipPath", {id: `clip-${c.id}`}, inner);
   const marks = element("svg:g", {"clip-path": `url(#clip-${c.id})`});
   for (const [v, label] of rows) {
-    if (!names) svg.append(element("svg:line", {class: "grid", x1: left, x2: end, y1: toY(v), y2: toY(v)}));
-    svg.append(text({class: names ? "name" : "tick", x: left - 7, y: toY(v) + 4, "text-anchor": "end"}, label));
+    svg.append(element("svg:line", {class: "grid", x1: left, x2: end, y1: toY(v), y2: toY(v)}),
+      text({class: "tick", x: left - 7, y: toY(v) + 4, "text-anchor": "end"}, label));
   }
-  for (const [v, label] of c.columns?.(end - left) ?? ticks(x, (end - left) / 80, c.x?.log)) {
+  for (const [v, label] of ticks(x, (end - left) / 80, c.x?.log)) {
     const anchor = toX(v) > end - 12 ? "end" : "middle";
     svg.append(element("svg:line", {class: "grid", x1: toX(v), x2: toX(v), y1: top, y2: bottom}),
       text({class: "tick", x: anchor === "end" ? end : toX(v), y: bottom + 16, "text-anchor": anchor}, label));
@@ -110,7 +109,6 @@ function area(xs, low, high, {toX, toY}) {
   const side = ys => shown.map(i => at(toX(xs[i]), toY(ys[i])));
   return `M${side(high).join("L")}L${side(low).reverse().join("L")}Z`;
 }
-const dashes = ["", "7 4", "2 3"];
 
 // shown returns the curves of a chart as they are drawn. Few points, with dots, are not smoothed. Of
 // few smoothed curves, the values themselves are drawn too, as thin lines.
@@ -132,7 +130,6 @@ function ranges(c, curves, log) {
   const inside = o => [o.y, o.thin, o.low, o.high].flatMap(
     list => (list ?? []).filter((v, i) => o.x[i] >= x[0] && o.x[i] <= x[1] && (!log || v > 0)));
   let y = extent(curves.flatMap(inside));
-  if (c.y?.range && !zoom) return [x, c.y.range];
   if (curves.length > 1) {
     const tops = curves.map(o => extent(inside(o))[1]).filter(isFinite).sort((a, b) => a - b);
     if (tops[0] > 0) y[1] = Math.min(y[1], 3 * tops[Math.floor((tops.length - 1) / 2)]);
@@ -143,16 +140,15 @@ function ranges(c, curves, log) {
   return [x, [from === undefined ? y[0] - pad : Math.min(from, y[0]), y[1] + pad]];
 }
 function drawCurves(c, drawing, width) {
-  const curves = shown(c), log = c.y?.log || view.log && !c.zone, [x, y] = ranges(c, curves, log);
+  const curves = shown(c), log = c.y?.log || view.log, [x, y] = ranges(c, curves, log);
   const f = frame({...c, y: {...c.y, log}}, width, narrow() ? 230 : c.wide ? 300 : 250, x, y), {marks, toX, toY} = f;
   const draw = (name, attributes) => marks.append(element(`svg:${name}`, attributes));
-  if (c.zone) draw("rect", {class: "zone", x: f.left, width: f.right - f.left, y: toY(c.zone[1]), height: toY(c.zone[0]) - toY(c.zone[1])});
   for (const o of curves) {
     const color = colorOf(o);
     if (o.low) draw("path", {class: `band ${color}`, d: area(o.x, o.low, o.high, f)});
     if (o.thin) draw("path", {class: `thin ${color}`, d: path(o.x, o.thin, f)});
     if (!o.dots || o.x.length > 4) { // few points would show a course that was not measured
-      draw("path", {class: `line ${color}`, d: path(o.x, o.y, f), "stroke-dasharray": dashes[(o.dash ?? 0) % 3]});
+      draw("path", {class: `line ${color}`, d: path(o.x, o.y, f)});
     }
     if (!o.dots || o.x.length > 60) continue;
     o.x.forEach((v, i) => {
@@ -195,62 +191,9 @@ function follow(c, drawing, {svg, toX, fromX, left, right, top, bottom}, curves)
   svg.ondblclick = () => { delete view.zoom[axis]; keep(); redraw(); };
   drawing.append(svg, tip);
 }
-function drawRows(c, drawing, width) {
-  const short = name => narrow() && name.length > 20 ? name.slice(0, 19) + "…" : name, last = c.rows.length - 1;
-  const notes = narrow() ? 0 : Math.max(...c.rows.map(r => (r.note ?? "").length)) * 6.8 + 12, marks = c.rows.flatMap(r => r.marks ?? []);
-  let x = c.x?.range ?? extent(marks.flatMap(m => [m.from, m.to]));
-  if (!c.x?.range) {
-    const pad = 0.03 * (x[1] - x[0]) || 1;
-    x = [c.x?.min === undefined ? x[0] - pad : Math.min(c.x.min, x[0]), x[1] + pad];
-  }
-  const names = c.rows.map((r, i) => [last - i, short(r.name)]);
-  const f = frame(c, width, c.rows.length * 26 + 50, x, [-0.6, last + 0.6], names, Math.max(notes, 12));
-  const draw = (name, attributes, ...children) => f.marks.append(element(`svg:${name}`, attributes, ...children));
-  const [from, to] = (c.zone ?? [0, 0]).map(f.toX);
-  if (c.zone) draw("rect", {class: "zone", x: from, width: to - from, y: f.top, height: f.bottom - f.top});
-  c.rows.forEach((r, i) => {
-    const y = f.toY(last - i);
-    for (const m of r.marks ?? []) {
-      const [a, b] = [m.from, m.to].map(f.toX).sort((p, q) => p - q), color = colorOf(m);
-      const words = element("svg:title", {}, m.text ?? `${r.name} ${r.note ?? ""}`);
-      const ends = `M${a} ${y - 4}V${y + 4}M${b} ${y - 4}V${y + 4}`;
-      if (m.kind === "bar") draw("rect", {class: `stack ${color}`, x: a, width: Math.max(b - a, 0.5), y: y - 8, height: 16}, words);
-      else if (m.kind === "interval") draw("path", {class: `line ${color}`, d: `${ends}M${a} ${y}H${b}`}, words);
-      else if (m.kind === "ring") draw("circle", {class: `ring ${color}`, cx: a, cy: y - 7, r: 2.6}, words);
-      else draw("circle", {class: `dot ${color}`, cx: a, cy: y, r: 3.6}, words);
-    }
-    if (r.note && notes) f.svg.append(text({class: "name", x: f.right + 6, y: y + 4}, r.note));
-  });
-  drawing.append(f.svg);
-}
-function drawHeat(c, drawing, width) {
-  const {rows, groups, steps, values, most} = c.cells, per = rows.length / groups.length, style = getComputedStyle(main);
-  const columns = room => steps.map((s, i) => [i + 0.5, format(s)]).filter((_, i) => i % Math.ceil(steps.length / (room / 80)) === 0);
-  const names = groups.map((name, i) => [i * per + per / 2 - 0.5, name]), height = Math.max(110, Math.min(440, rows.length * 5)) + 40;
-  const f = frame({...c, columns}, width, height, [0, steps.length], [rows.length - 0.5, -0.5], names);
-  const map = element("canvas", {width: steps.length, height: rows.length, class: "heat"}), pen = map.getContext("2d");
-  const tip = element("div", {class: "tip", hidden: "hidden"});
-  values.forEach((row, i) => row.forEach((v, j) => {
-    const t = v === null ? 0 : Math.log(Math.max(v, 1e-9)) / Math.log(most);
-    pen.globalAlpha = Math.min(1, Math.abs(t));
-    pen.fillStyle = style.getPropertyValue(t < 0 ? "--arm1" : "--arm2");
-    pen.fillRect(j, i, 1, 1);
-  }));
-  Object.assign(map.style, {left: `${f.left}px`, top: `${f.top}px`, width: `${f.right - f.left}px`, height: `${f.bottom - f.top}px`});
-  map.onpointermove = e => {
-    const r = map.getBoundingClientRect(), index = (part, n) => Math.max(0, Math.min(n - 1, Math.floor(part * n)));
-    const i = index((e.clientY - r.top) / r.height, rows.length), j = index((e.clientX - r.left) / r.width, steps.length);
-    tip.replaceChildren(element("b", {}, `step ${format(steps[j])}`), element("div", {}, `${rows[i]}: ${format(values[i][j])}`));
-    tip.hidden = false;
-    tip.style.left = `${Math.max(0, Math.min(e.clientX - r.left + f.left + 12, drawing.clientWidth - tip.offsetWidth))}px`;
-  };
-  map.onpointerleave = () => { tip.hidden = true; };
-  drawing.append(f.svg, map, tip);
-}
 function chart(c) {
-  const wide = c.wide || c.kind === "rows" || c.kind === "heat", drawing = element("div", {class: "drawing"});
-  const figure = element("figure", {id: c.id, class: wide ? "wide" : ""}), draw = {rows: drawRows, heat: drawHeat}[c.kind] ?? drawCurves;
-  figure.draw = () => { drawing.replaceChildren(); draw(c, drawing, figure.clientWidth); };
+  const drawing = element("div", {class: "drawing"}), figure = element("figure", {id: c.id, class: c.wide ? "wide" : ""});
+  figure.draw = () => { drawing.replaceChildren(); drawCurves(c, drawing, figure.clientWidth); };
   const key = o => `${c.id} ${o.name}`, toggle = o => e => {
     if (!view.hidden.delete(key(o))) view.hidden.add(key(o));
     e.currentTarget.classList.toggle("off");
@@ -294,7 +237,7 @@ function restore() {
   }
 }
 
-// The pages of runs: what they show follows from the data of the runs.
+// The page of a run: what it shows follows from the data of the run.
 
 const missing = "–";
 const fixed = (v, places) => there(v) ? v.toFixed(places).replace("-", "−") : missing;
@@ -312,7 +255,6 @@ const started = r => r.starts?.at(-1) ?? {};
 const tokensPerStep = r => r.starts?.[0]?.tokens ?? 0;
 const machine = s => `${s.cpu}, ${plural(s.cores, "core")}, ${s.tier}`;
 const last = list => list?.findLast(there);
-const least = list => extent(list ?? [])[0];
 
 function state(r) {
   const steps = Number(r.settings.steps);
@@ -347,45 +289,25 @@ function badges(r) {
   if (count("alarm")) list.push({text: `alarms: ${count("alarm")}`, class: "warn"});
   return list;
 }
-// curveSections returns the charts of some runs over each other, with losses in bits per byte if
-// the tokenizers differ.
-function curveSections(runs, figures, bits) {
-  const sections = [], mixed = runs.some(r => tokensPerStep(r) !== tokensPerStep(runs[0])), one = runs.length === 1;
-  const x = {name: mixed ? "tokens (millions)" : "step"}, per = r => mixed ? tokensPerStep(r) / 1e6 : 1;
-  const curves = (id, scale = () => 1) => runs.flatMap((r, i) => {
-    const c = r.curves[id], by = scale(r);
-    if (!c || !by) return [];
-    const times = list => list?.map(v => v === null ? null : v * by);
-    return [{...c, name: r.name, color: i + 1, dash: Math.floor((i + 1) / 7), x: c.x.map(v => v * per(r)), y: times(c.y), low: times(c.low), high: times(c.high)}];
-  });
+// curveSections returns the charts of a run.
+function curveSections(r, figures) {
+  const sections = [], x = {name: "step"};
+  const curve = (id, name = r.name, more = {}) => r.curves[id] ? [{...r.curves[id], name, color: 1, ...more}] : [];
   const add = (section, chart) => {
-    if (!chart.curves?.length && !chart.cells) return;
+    if (!chart.curves.length) return;
     if (sections.at(-1)?.title !== section) sections.push({title: section, blocks: [{charts: []}]});
     sections.at(-1).blocks[0].charts.push({x, smooth: true, ...chart});
   };
-  const train = curves("loss", r => bits ? r.bits[0] : 1), validation = curves("validation", r => bits ? r.bits[1] : 1).map(c => ({...c, dots: true}));
-  const loss = {id: "loss", title: "Loss", wide: true, y: {name: bits ? "bits/byte" : "nats/token"}};
-  if (one) {
-    train.forEach(c => { c.name = "training text"; });
-    validation.forEach(c => Object.assign(c, {name: "validation text", color: 2}));
-    const changed = (runs[0].starts ?? []).filter(s => s.new_data).map(s => ` This run has ${s.new_data}.`).join("");
-    add("Loss", {...loss, curves: train.concat(validation), caption: "Thick lines are smoothed. A growing gap between training and " +
-      `validation loss means that the run memorizes its text.${changed}`});
-  } else {
-    add("Loss", {...loss, title: "Training loss", curves: train});
-    add("Loss", {...loss, id: "validation", title: "Validation loss", curves: validation});
-  }
+  const changed = (r.starts ?? []).filter(s => s.new_data).map(s => ` This run has ${s.new_data}.`).join("");
+  add("Loss", {id: "loss", title: "Loss", wide: true, y: {name: "nats/token"},
+    curves: [...curve("loss", "training text"), ...curve("validation", "validation text", {color: 2, dots: true})],
+    caption: `Thick lines are smoothed. A growing gap between training and validation loss means that the run memorizes its text.${changed}`});
   for (const section of new Set(figures.map(f => f.section))) {
-    for (const f of figures.filter(f => f.section === section)) add(section, {...f, y: {name: f.unit, log: f.log, min: f.log ? undefined : f.floor}, curves: curves(f.id)});
-    if (section === "Experts" && one) {
-      add(section, {id: "loads", title: "Tokens of each expert", kind: "heat", x: {name: "step"}, cells: runs[0].loads,
-        caption: "One row per expert, one column per recorded step; white is the mean of the layer, blue a quarter of it or less, orange four " +
-          "times the mean or more. Rows that stay orange are overloaded experts; rows that stay blue are experts that hardly learn. Of many layers and experts, some are left out."});
-    }
+    for (const f of figures.filter(f => f.section === section)) add(section, {...f, y: {name: f.unit, log: f.log, min: f.log ? undefined : f.floor}, curves: curve(f.id)});
   }
   return sections;
 }
-// details returns the sections that only the page of a single run has.
+// details returns the sections without charts.
 function details(r) {
   const sections = [], add = (title, ...blocks) => blocks.length && sections.push({title, blocks}), utc = t => t.slice(0, 19).replace("T", " ");
   if (r.times?.seconds > 0) {
@@ -411,47 +333,18 @@ function details(r) {
   }
   return sections;
 }
-// results returns the table of some runs.
-function results(runs, bits) {
-  const head = cells("run", "validation loss", "best", "training loss", "steps", "tokens", "tokens/s", "MFU");
-  for (const [i, small] of [[1, `${bits ? "bits/byte" : "nats/token"}, last`], [3, "last 10 steps"], [6, "median"]]) head[i].small = small;
-  const rows = runs.map((r, i) => {
-    const s = started(r), train = bits ? r.bits[0] || NaN : 1, validation = bits ? r.bits[1] || NaN : 1, y = r.curves.validation?.y;
-    const small = state(r) + (s.ranks ? `\n${plural(s.ranks, "rank")} on ${machine(s)}` : "");
-    return [{text: r.name, small, link: r.link, color: i + 1}, ...cells(fixed(last(y) * validation, 4), fixed(least(y) * validation, 4),
-      there(r.tail) ? fixed(r.tail * train, 4) : missing, whole(r.made), whole(r.made * tokensPerStep(r)), whole(r.speed), percent(r.mfu))];
-  });
-  return {title: "Results", blocks: [{table: {head, rows}}]};
-}
-// differences returns the settings whose values differ between runs. The folder of a run is not a
-// setting.
-function differences(runs) {
-  const keys = [...new Set(runs.flatMap(r => Object.keys(r.settings)))].filter(k => k !== "out").sort();
-  const rows = keys.map(k => [k, ...runs.map(r => r.settings[k] ?? missing)]).filter(row => new Set(row.slice(1)).size > 1);
-  return {title: "Settings that differ", blocks: [rows.length
-    ? {table: {head: cells("setting", ...runs.map(r => r.name)), rows: rows.map(row => cells(...row))}}
-    : {text: "The runs have the same settings, except their folders."}]};
-}
-function compose({runs, figures, reload}) {
-  if (!reload) runs.forEach(r => { r.left = 0; }); // it may have stopped
-  const tokens = r => `${r.settings.tokenizer} ${r.settings["model.vocab"]}`, bits = runs.some(r => tokens(r) !== tokens(runs[0]));
-  const curves = curveSections(runs, figures, bits);
-  if (runs.length === 1) return {badges: badges(runs[0]), facts: facts(runs[0]), sections: [...curves, ...details(runs[0])]};
-  return {lead: bits ? ["The tokenizers differ, so losses are in bits per byte. These are comparable for the same text."] : [],
-    sections: [results(runs, bits), differences(runs), ...curves]};
+function compose({run, figures, reload}) {
+  if (!reload) run.left = 0; // it may have stopped
+  return {badges: badges(run), facts: facts(run), sections: [...curveSections(run, figures), ...details(run)]};
 }
 
 // The page.
 
 function cell(c, name = "td") {
-  const badge = ["good", "bad", "warn"].includes(c.class);
-  const content = c.link ? element("a", {href: c.link}, c.text) : c.class === "mono" ? element("code", {}, c.text)
-    : badge ? element("span", {class: `badge ${c.class}`}, c.text) : c.text;
-  const small = c.small && element("small", {}, c.small.split("\n").flatMap((line, i) => i ? [element("br"), line] : [line]));
-  const color = colorOf({color: c.color ?? 1}), style = `width:${Math.round(100 * c.bar)}px`;
+  const color = colorOf({color: 1}), style = `width:${Math.round(100 * c.bar)}px`;
   const bar = c.bar !== undefined && element("span", {class: `bar ${color}`, style});
   return element(name, {class: c.class === "words" ? "words" : "", scope: name === "th" && "col"},
-    c.color !== undefined && !bar && swatch(c), content, small, bar);
+    c.text, bar);
 }
 function block(b, id) {
   const row = (cells, name) => element("tr", {}, cells.map(c => cell(c, name)));
@@ -479,7 +372,6 @@ function render() {
   const first = sections.findIndex(s => s.blocks.some(b => b.charts));
   const parts = [element("h1", {}, page.title),
     page.badges && element("p", {}, page.badges.map(b => element("span", {class: `badge ${b.class ?? ""}`}, b.text))),
-    (page.lead ?? []).map(words => element("p", {class: "lead"}, words)),
     page.facts && element("div", {class: "facts"}, page.facts.map(f =>
       element("div", {}, element("small", {}, f.name), element("b", {}, f.value), element("small", {}, f.more)))),
     sections.map((s, i) => [element("h2", {}, s.title), i === first && toolbar(charts),
@@ -487,7 +379,7 @@ function render() {
   main.replaceChildren(...parts.flat(Infinity).filter(Boolean));
   redraw();
 }
-if (page.runs) Object.assign(page, compose(page));
+if (page.run) Object.assign(page, compose(page));
 restore();
 render();
 addEventListener("resize", redraw);

@@ -19,7 +19,7 @@ import (
 const hostile = "</script></pre><script>alert(1)</script>&\x00\x1b\"'"
 
 // write makes the folder of a run, and returns it.
-func write(t testing.TB, folder string, steps, layers, experts int) string {
+func write(t testing.TB, folder string, steps int) string {
 	t.Helper()
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		t.Fatal(err)
@@ -48,13 +48,6 @@ func write(t testing.TB, folder string, steps, layers, experts int) string {
 		}
 		w.Step(s)
 		if step%20 == 0 || step == 1 {
-			for layer := 1; layer <= layers; layer++ {
-				load := record.Load{Step: step, Layer: layer}
-				for e := range experts {
-					load.Tokens = append(load.Tokens, int64(e*step))
-				}
-				w.Load(load)
-			}
 			families := map[string]float64{"bf16 forward": 0.1, "attention": 0.02, "waiting": 0.05, "rest": 0.03}
 			w.Phases(record.Phases{Step: step, Steps: 20, Seconds: 0.2, Families: families})
 			w.Eval(record.Eval{Step: step, Loss: 3, BitsPerByte: 2.25, Sequences: 4})
@@ -87,7 +80,7 @@ func put(t testing.TB, folder, name, text string) {
 
 func read(t testing.TB, folder string) Run {
 	t.Helper()
-	r, err := ReadRun(folder)
+	r, err := readRun(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,9 +132,9 @@ func contains(t *testing.T, data string, has, lacks []string) {
 	}
 }
 
-// The page of a run has a chart of each quantity, and is as small for a large model and a long run.
+// The page of a run has a curve of each quantity, and is small for a long run.
 func TestRun(t *testing.T) {
-	run := write(t, t.TempDir(), 1200, 58, 256)
+	run := write(t, t.TempDir(), 1200)
 	if err := WriteRun(run, 30); err != nil {
 		t.Fatal(err)
 	}
@@ -150,18 +143,18 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := read(t, run)
-	p := runsPage(r)
+	p := r.page()
 	p.Reload = 30
 	if text, _ := check(t, p); text != string(written) || len(text) > 1<<20 {
 		t.Errorf("the page has %d bytes, the file %d", len(text), len(written))
+	}
+	if want := 1 / (2 * math.Ln2); math.Abs(r.Bits[0]-want) > 1e-9 { // tokens of 2 bytes
+		t.Errorf("%g bits per byte are a nat per token, want %g", r.Bits[0], want)
 	}
 	for _, q := range append(record.Figures(), record.Quantity{Figure: "loss"}, record.Quantity{Figure: "validation"}) {
 		if q.Place != record.Optional && len(r.Curves[q.Figure].X) == 0 {
 			t.Errorf("the run has no curve %s", q.Figure)
 		}
-	}
-	if n := len(r.Loads.Values); n != 128 || len(r.Loads.Groups) != 1 || len(r.Loads.Steps) > 80 {
-		t.Errorf("%d rows of %q in %d steps", n, r.Loads.Groups, len(r.Loads.Steps))
 	}
 }
 
@@ -190,7 +183,7 @@ func TestBrowserIncomplete(t *testing.T) {
 			`{"text":"done","class":"good"}`, "1 failed and replaced", "alarms: 1", `"debug","more":"in bf16"`, "2.5375", "122,880 tokens",
 			`"10,240","more":"43.5% of the machine’s measured peak (MFU)"`, `"value":1,"more":"their gradients were not fit`, "4.0 ms after the failure was detected",
 			"step 7 is skipped", "killed </script></pre>", `// New </script>`, "75%", "peak 400 GFLOP/s measured", `"resumed after steps","texts":[{"text":"29"}]`,
-			"precision = 'bf16'", "2.2500 bits/byte; after step 60", `"id":"loads"`,
+			"precision = 'bf16'", "2.2500 bits/byte; after step 60",
 		}, nil},
 		"under way": {func(run string) {
 			text, err := os.ReadFile(filepath.Join(run, record.File))
@@ -202,13 +195,12 @@ func TestBrowserIncomplete(t *testing.T) {
 		}, []string{`"step 60 of 100, about 8s left","class":"warn"`, `"60 of 100"`}, []string{`"done"`}}, // 40 steps of 0.2 s
 		"empty record": {line(""), []string{"no step yet"}, []string{`"charts"`, "Where the time goes"}},
 		"only a start": {line(`{"start":{"step":0}}` + "\n"), []string{"no step yet"}, []string{`"charts"`}},
-		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"id":"loss"`}, []string{`"id":"speed"`, `"id":"loads"`, "bits/byte"}},
+		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"id":"loss"`}, []string{`"id":"speed"`, "bits/byte"}},
 		"old record": {line(`{"start":{"step":0,"cpu":"x"}}` + "\n" + `{"step":{"step":1,"loss":3,"grad_norm":1,"seconds":1}}` + "\n"),
 			[]string{`"grad-norm"`}, []string{`"tokens/s"`, `"memory"`}},
 		"nothing finite": {line(`{"step":{"step":1,"loss":null,"grad_norm":null}}` + "\n" + `{"eval":{"step":1,"loss":null}}` + "\n"),
 			[]string{"1 step made"}, []string{`"id":"loss"`}},
 		"no time":          {line(`{"start":{"step":0,"tokens":5,"peak":0}}` + "\n" + `{"step":{"step":1,"loss":3,"seconds":0}}` + "\n"), nil, []string{`"id":"speed"`}},
-		"loads of nothing": {line(`{"load":{"step":1,"layer":1,"tokens":[0,0]}}` + "\n" + `{"load":{"step":2,"layer":1,"tokens":[]}}` + "\n"), []string{`"id":"loads"`}, nil},
 		"huge numbers":     {line(`{"step":{"step":9007199254740992,"loss":-1e100,"grad_norm":1e100,"lr":-1e100,"seconds":1e-300}}` + "\n"), []string{`"id":"loss"`}, nil},
 		"no configuration": {remove("config.toml"), []string{`"id":"loss"`}, []string{`"summary":"configuration"`}},
 		"broken events":    {func(run string) { put(t, run, record.EventsFile, "x\n") }, []string{"not shown", "events.jsonl:1"}, []string{"Alarms and failures"}},
@@ -216,9 +208,9 @@ func TestBrowserIncomplete(t *testing.T) {
 	}
 	pages := map[string]Page{}
 	for name, c := range cases {
-		run := write(t, t.TempDir(), 60, 1, 4)
+		run := write(t, t.TempDir(), 60)
 		c.change(run)
-		p := runsPage(read(t, run))
+		p := read(t, run).page()
 		p.Reload = 30
 		pages[name] = p
 		check(t, p)
@@ -227,71 +219,18 @@ func TestBrowserIncomplete(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) { contains(t, composed[name], c.has, c.lacks) })
 	}
-	if _, err := ReadRun(t.TempDir()); err == nil || !strings.Contains(err.Error(), "give the folder of a run") {
+	if _, err := readRun(t.TempDir()); err == nil || !strings.Contains(err.Error(), "give the folder of a run") {
 		t.Errorf("no record: error %v", err)
 	}
 }
 
-// The page of several runs has their results, the settings that differ, and curves over a common
-// axis. Losses of runs with different tokenizers are in bits per byte, and missing for a run that
-// does not know its own.
-func TestBrowserRuns(t *testing.T) {
-	dir := t.TempDir()
-	a, b := write(t, filepath.Join(dir, "a"), 40, 1, 4), write(t, filepath.Join(dir, "b<script>"), 30, 1, 4)
-	put(t, a, "config.toml", "out = 'a'\nbatch = 16\nsteps = 40\n[optimizer]\nlr = 3e-3\n")
-	put(t, b, "config.toml", "out = 'b'\nbatch = 16\nsteps = 60\n[optimizer]\nlr = 1e-3\nnesterov = true\n")
-	put(t, b, File, "")
-	list := []Run{read(t, a), read(t, b)}
-	if err := WriteRuns(filepath.Join(dir, File), list); err != nil || list[1].Link != "./b<script>/report.html" || list[0].Link != "" {
-		t.Errorf("links %q and %q, %v", list[0].Link, list[1].Link, err)
-	}
-	wide := read(t, write(t, filepath.Join(dir, "x", "a"), 20, 1, 4))
-	wide.Starts[0].Tokens = 1e6
-	same := []Run{list[0], wide}
-	if err := WriteRuns(filepath.Join(dir, File), same); err != nil || !strings.HasPrefix(same[0].Name, "1: ") || !strings.HasSuffix(same[1].Name, "x/a") {
-		t.Errorf("names %q and %q, %v", same[0].Name, same[1].Name, err)
-	}
-	put(t, b, "config.toml", "tokenizer = 't.json'\n")
-	other, unknown := read(t, b), read(t, b)
-	unknown.Bits = [2]float64{}
-	put(t, a, record.File, "")
-	empty := read(t, a)
-	composed := compose(t, map[string]Page{
-		"two": runsPage(list...), "tokens": runsPage(list[0], wide), "bits": runsPage(list[0], other), "unknown": runsPage(list[0], unknown),
-		"none": runsPage(empty, empty),
-	})
-	contains(t, composed["two"], []string{
-		`"small":"done\n2 ranks on some CPU`, `"link":"./b<script>/report.html"`, `{"text":"40"},{"text":"81,920"},{"text":"10,240"}`,
-		`[{"text":"optimizer.lr"},{"text":"0.003"},{"text":"0.001"}]`, `[{"text":"optimizer.nesterov"},{"text":"–"},{"text":"true"}]`, `{"text":"steps"}`,
-		`"id":"validation"`, `"id":"grad-norm"`, `"id":"speed"`, `"id":"memory"`, `{"text":"3.0000"}`, `"small":"nats/token, last"`, `"name":"nats/token"`,
-	}, []string{`{"text":"out"}`, `{"text":"batch"}`, `"id":"loads"`})
-	contains(t, composed["tokens"], []string{"tokens (millions)"}, nil)
-	contains(t, composed["bits"], []string{`"small":"bits/byte, last"`, `{"text":"2.2500"}`, `"name":"bits/byte"`, "The tokenizers differ"}, []string{"nats", `"text":"3.0000"`})
-	contains(t, composed["unknown"], []string{`{"text":"–"},{"text":"–"},{"text":"–"}`}, []string{"nats", `"text":"3.0000"`})
-	contains(t, composed["none"], []string{"no step yet", "The runs have the same settings"}, []string{`"charts"`})
-}
-
 // A browser draws every chart of every page at the width of a desk and of a phone, without cutting
-// anything off. The controls work, and the hash of the URL keeps them.
+// anything off.
 func TestBrowser(t *testing.T) {
-	dir := t.TempDir()
-	a, b := read(t, write(t, filepath.Join(dir, "a"), 200, 3, 16)), read(t, write(t, filepath.Join(dir, "b"), 150, 3, 16))
-	for name, c := range map[string]struct {
-		page   Page
-		charts int
-		tip    string
-	}{
-		"run":  {runsPage(a), 8, "step 200training text 2.2828validation text 3"},
-		"runs": {runsPage(a, b), 8, "step 200a 2.2828b 2.3266"},
-	} {
-		html, _ := check(t, c.page)
-		for _, width := range []int{1280, 390} {
-			if got := browser.Check(t, []byte(html), width); len(got) != c.charts {
-				t.Errorf("%s: %d charts: %q", name, len(got), got)
-			}
-		}
-		if tip := browser.Controls(t, []byte(html), "loss"); tip != c.tip {
-			t.Errorf("%s: the pointer shows %q", name, tip)
+	html, _ := check(t, read(t, write(t, t.TempDir(), 200)).page())
+	for _, width := range []int{1280, 390} {
+		if got := browser.Check(t, []byte(html), width); len(got) != 7 {
+			t.Errorf("%d charts: %q", len(got), got)
 		}
 	}
 }
@@ -306,10 +245,10 @@ func FuzzPage(f *testing.F) {
 		run := t.TempDir()
 		put(t, run, record.File, string(metrics))
 		put(t, run, record.EventsFile, string(events))
-		r, err := ReadRun(run)
+		r, err := readRun(run)
 		if err != nil {
 			return
 		}
-		check(t, runsPage(r))
+		check(t, r.page())
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -21,10 +20,9 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Run is what the page of a run, or of several, shows of one.
+// Run is what the page of a run shows.
 type Run struct {
 	Name     string            `json:"name"`
-	Link     string            `json:"link,omitempty"` // to its own page
 	Config   string            `json:"config,omitempty"`
 	Settings map[string]string `json:"settings"` // those of Config by key
 	Notes    []string          `json:"notes,omitempty"`
@@ -42,14 +40,11 @@ type Run struct {
 	Bits    [2]float64    `json:"bits"`    // per byte of 1 nat per token, of training and validation text; 0: unknown
 
 	Curves map[string]Curve `json:"curves"` // by the quantity's figure; and loss, validation
-	Loads  *HeatMap         `json:"loads,omitempty"`
 	Times  *record.Times    `json:"times,omitempty"`
 	Events []spmd.Event     `json:"events,omitempty"`
 
 	Samples     []record.Sample `json:"samples,omitempty"`
 	Checkpoints [][]string      `json:"checkpoints,omitempty"` // rows of a table
-
-	Folder string `json:"-"`
 }
 
 // Limits of what a page shows of a run: the newest.
@@ -60,9 +55,9 @@ const (
 	lossTail    = 10 // steps
 )
 
-// ReadRun reads the folder of a run. It returns an [fs.ErrNotExist] if the folder has no record.
-func ReadRun(folder string) (Run, error) {
-	r := Run{Folder: folder, Name: filepath.Base(folder), Settings: map[string]string{}}
+// readRun reads the folder of a run. It returns an [fs.ErrNotExist] if the folder has no record.
+func readRun(folder string) (Run, error) {
+	r := Run{Name: filepath.Base(folder), Settings: map[string]string{}}
 	if path, err := filepath.Abs(folder); err == nil {
 		r.Name = filepath.Base(path)
 	}
@@ -96,6 +91,21 @@ func ReadRun(folder string) (Run, error) {
 	return r, nil
 }
 
+// page returns the page of a run.
+func (r Run) page() Page { return Page{Title: r.Name, Run: &r, Figures: record.Figures()} }
+
+// WriteRun writes the page of a run to its folder. reload is the number of seconds after which it
+// will be written again; 0: never.
+func WriteRun(folder string, reload float64) error {
+	r, err := readRun(folder)
+	if err != nil {
+		return err
+	}
+	p := r.page()
+	p.Reload = reload
+	return p.Write(filepath.Join(folder, File))
+}
+
 // flatten adds the values of a table to the settings by their full keys, such as optimizer.lr.
 func (r *Run) flatten(prefix string, table map[string]any) {
 	for key, value := range table {
@@ -122,7 +132,7 @@ func (r *Run) addLog(log *record.Log, steps int) {
 	if r.Done = log.Done; r.Done == nil {
 		r.Left = log.Left(steps).Seconds()
 	}
-	r.Starts, r.Times, r.Loads = log.Starts, log.Times, loads(log.Loads)
+	r.Starts, r.Times = log.Starts, log.Times
 	r.Samples = log.Samples[max(0, len(log.Samples)-mostSamples):]
 	r.Curves = map[string]Curve{}
 	add := func(figure string, s Series) {
@@ -156,67 +166,4 @@ func median(s Series) record.Number {
 		return record.Number(report.Median(v))
 	}
 	return record.Number(math.NaN())
-}
-
-// loads returns the map of each expert's share of tokens to the mean of its layer: one row per
-// expert, one column per recorded step. Of many, some are left out.
-func loads(list []record.Load) *HeatMap {
-	const columns, rows = 80, 160
-	shares := map[[2]int]Values{} // by layer and step
-	var steps, layers []int
-	experts := 0
-	for _, l := range list {
-		shares[[2]int{l.Layer, l.Step}], experts = relativeLoads(l.Tokens), max(experts, len(l.Tokens))
-		steps, layers = append(steps, l.Step), append(layers, l.Layer)
-	}
-	if experts == 0 {
-		return nil
-	}
-	slices.Sort(steps)
-	slices.Sort(layers)
-	steps, layers = thin(slices.Compact(steps), columns), thin(slices.Compact(layers), max(1, rows/min(experts, rows)))
-	h := &HeatMap{Most: 4}
-	for _, step := range steps {
-		h.Steps = append(h.Steps, float64(step))
-	}
-	numbers := make([]int, experts)
-	for e := range numbers {
-		numbers[e] = e
-	}
-	for _, layer := range layers {
-		h.Groups = append(h.Groups, fmt.Sprintf("layer %d", layer))
-		for _, e := range thin(numbers, rows) {
-			line := make(Values, len(steps))
-			for i, step := range steps {
-				if line[i] = math.NaN(); e < len(shares[[2]int{layer, step}]) {
-					line[i] = shares[[2]int{layer, step}][e]
-				}
-			}
-			h.Rows, h.Values = append(h.Rows, fmt.Sprintf("layer %d, expert %d", layer, e)), append(h.Values, line)
-		}
-	}
-	return h
-}
-
-// thin keeps at most about n elements, among them the last.
-func thin[T any](list []T, n int) (some []T) {
-	every := (len(list) + n - 1) / n
-	for i, x := range list {
-		if (len(list)-1-i)%every == 0 {
-			some = append(some, x)
-		}
-	}
-	return some
-}
-
-// relativeLoads divides the tokens of experts by their mean, to four digits.
-func relativeLoads(tokens []int64) (shares Values) {
-	var all int64
-	for _, n := range tokens {
-		all += n
-	}
-	for _, n := range tokens {
-		shares = append(shares, math.Round(1e4*float64(n)*float64(len(tokens))/float64(max(all, 1)))/1e4)
-	}
-	return shares
 }

@@ -45,7 +45,7 @@ type Config struct {
 	Recompute string `toml:"recompute" flag:"yes" group:"run" resume:"harmless" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision string `toml:"precision" flag:"yes" group:"run" resume:"meaningful" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
 
-	RecipeFile string `toml:"recipe,multiline" group:"run" resume:"meaningful" help:"file with a format and a rounding for each operand, instead of precision; launcher inspect --recipe prints a built-in one; a run's config has its text"`
+	RecipeFile string `toml:"recipe,multiline" group:"run" resume:"meaningful" help:"file with a format and a rounding for each operand, instead of precision; docs/recipes/nvfp4.toml is a built-in one; a run's config has its text"`
 
 	DPReplicate int  `toml:"dp_replicate" group:"layout" resume:"harmless" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" group:"layout" resume:"harmless" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
@@ -202,7 +202,7 @@ func (c *Config) ReadRecipe() error {
 	if !strings.Contains(c.RecipeFile, "\n") {
 		text, err := system.ReadFile(c.RecipeFile, stricttoml.MaxSize)
 		if err != nil {
-			return fmt.Errorf("recipe: %w: give a file (launcher inspect --recipe nvfp4 prints one)", err)
+			return fmt.Errorf("recipe: %w: give a file (docs/recipes/nvfp4.toml is one)", err)
 		}
 		p, err := recipefile.Parse(string(text))
 		if err != nil {

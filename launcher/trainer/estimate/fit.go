@@ -185,11 +185,7 @@ func AdviseSpace(c config.Config, ranks int) string {
 	if !ok || free >= need {
 		return ""
 	}
-	advice := fmt.Sprintf("; it needs about %s, and %s has %s of free space: free some there", system.Bytes(need), c.Out, system.Bytes(free))
-	if path, room := system.RoomElsewhere(c.Out, need); path != "" {
-		advice += fmt.Sprintf(" (files can move to %s, which has %s)", path, system.Bytes(room))
-	}
-	return advice
+	return fmt.Sprintf("; it needs about %s, and %s has %s of free space: free some there", system.Bytes(need), c.Out, system.Bytes(free))
 }
 
 // Notices describes what is odd about a configuration with a tokenizer.
