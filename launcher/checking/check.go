@@ -58,7 +58,7 @@ func (f *checkFlags) check(path string, env cli.Env) (*referee.Report, error) {
 		}
 	}
 	if f.json {
-		report, err := referee.Judge(path, referee.Options{})
+		report, err := referee.Judge(path, func(*referee.ModuleLine) {})
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func (f *checkFlags) check(path string, env cli.Env) (*referee.Report, error) {
 		return report, err
 	}
 	printer := referee.NewPrinter(env.Out)
-	report, err := referee.Judge(path, referee.Options{Tell: printer.Line})
+	report, err := referee.Judge(path, printer.Line)
 	if err == nil {
 		printer.Letter(report)
 	}

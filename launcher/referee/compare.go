@@ -7,6 +7,8 @@ import (
 	"spmoe/moe/reference"
 )
 
+var inf = math.Inf(1)
+
 // A comparison holds a tensor of the run against the exact reference, in units of its floor: what
 // rounding alone costs. The floor is the largest of several roundings of the same module.
 
@@ -111,7 +113,7 @@ func (p tensorPair) live() (tensorPair, []int) {
 		}
 	}
 	of := func(x []float64) []float64 {
-		return rowsOf(reference.Tensor{Dims: []int{p.rows}, Data: x}, p.rows, rows).Data
+		return reference.Tensor{Dims: []int{p.rows}, Data: x}.Rows(rows, p.rows).Data
 	}
 	if len(rows) == p.rows {
 		return p, rows

@@ -102,7 +102,7 @@ func (p *Printer) Letter(r *Report) {
 			p.finding(i+1, f)
 		}
 		if n := len(r.Findings) - 12; n > 0 {
-			p.paragraph("", "%s more: --json lists all.", counted(n, "finding"))
+			p.paragraph("", "%s more: --json lists all.", fmt.Sprintf("%d findings", n))
 		}
 	}
 	p.list("Cannot be told", r.Doubts, 8)
@@ -142,21 +142,6 @@ func (p *Printer) finding(number int, f *Finding) {
 	if f.Look != "" {
 		p.paragraph("    ", "Look at %s.", f.Look)
 	}
-}
-
-func more(n int) string {
-	if n <= 0 {
-		return ""
-	}
-	return fmt.Sprintf(" and %d more", n)
-}
-
-func joinInts(x []int) string {
-	parts := make([]string, len(x))
-	for i, v := range x {
-		parts[i] = strconv.Itoa(v)
-	}
-	return strings.Join(parts, ", ")
 }
 
 func (p *Printer) list(title string, items []string, most int) {

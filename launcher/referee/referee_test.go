@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"slices"
+
 	"spmoe/launcher/step"
 	"spmoe/moe/reference"
 )
@@ -108,11 +110,13 @@ func TestRegret(t *testing.T) {
 		"a group within rounding":     {[]float64{1.7, 1.6999}, []float64{4, 6}, false},
 	} {
 		m := &reference.Module{Path: "gate", Kind: reference.Router}
-		tr := &trial{module: m, tokens: 1, openGroups: 1, call: reference.Call{Batch: &reference.Batch{}, Choices: map[string]reference.Tensor{"gate.indices": tensor(c.picks)}}}
-		exact := outcome{extra: map[string]reference.Tensor{"choice": tensor(scores)}}
-		floor := outcome{extra: map[string]reference.Tensor{"choice": tensor(noisy(rand.New(rand.NewPCG(1, 2)), scores, 1e-4))}}
+		j := &judge{folder: &step.Folder{Model: &reference.Config{TopKGroups: 1}}}
+		picks := tensor(c.picks)
+		tr := &trial{judge: j, module: m, tokens: 1, call: reference.Call{Batch: &reference.Batch{}, Given: reference.Known(outcome{"gate.indices": picks})}}
+		exact := outcome{"gate.choice": tensor(scores)}
+		floor := outcome{"gate.choice": tensor(noisy(rand.New(rand.NewPCG(1, 2)), scores, 1e-4))}
 		if c.groups != nil {
-			exact.extra["groups"], floor.extra["groups"] = tensor(c.groups), tensor(noisy(rand.New(rand.NewPCG(3, 4)), c.groups, 1e-4))
+			exact["gate.groups"], floor["gate.groups"] = tensor(c.groups), tensor(noisy(rand.New(rand.NewPCG(3, 4)), c.groups, 1e-4))
 		}
 		if got, ok := tr.regret(exact, []outcome{floor}, nil); !ok || got.Wrong() != c.wrong {
 			t.Errorf("%s: %+v, want wrong %v", name, got, c.wrong)
@@ -123,10 +127,10 @@ func TestRegret(t *testing.T) {
 // A gradient that is not the sum of its parts is told apart into them.
 func TestParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	parts := []Part{{Name: "dp rank 0", Axis: "dp"}, {Name: "dp rank 1", Axis: "dp"}}
+	parts := []part{{name: "dp rank 0", axis: "dp"}, {name: "dp rank 1", axis: "dp"}}
 	for i := range parts {
 		for range 100 {
-			parts[i].Values = append(parts[i].Values, rng.NormFloat64())
+			parts[i].values = append(parts[i].values, rng.NormFloat64())
 		}
 	}
 	for _, c := range []struct {
@@ -138,9 +142,9 @@ func TestParts(t *testing.T) {
 	} {
 		y := make([]float64, 100)
 		for i := range y {
-			y[i] = c.a*parts[0].Values[i] + c.b*parts[1].Values[i]
+			y[i] = c.a*parts[0].values[i] + c.b*parts[1].values[i]
 		}
-		got := fitParts(y, parts, func(rest float64) bool { return rest < 1e-9 }, 1e-9)
+		got := describeParts(y, parts, Comparison{Floor: 1e-9}, 1e-9)
 		if got != c.want && (c.want == "" || !strings.Contains(got, c.want)) {
 			t.Errorf("%g, %g: %q, want %q", c.a, c.b, got, c.want)
 		}
@@ -155,7 +159,7 @@ func TestParts(t *testing.T) {
 // TestGoldens: a right step of each family is right, with room below the thresholds.
 func TestGoldens(t *testing.T) {
 	for _, name := range []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny"} {
-		report, err := Judge("../golden/testdata/"+name, Options{})
+		report, err := Judge("../golden/testdata/"+name, func(*ModuleLine) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,5 +174,63 @@ func TestGoldens(t *testing.T) {
 	}
 	if _, err := step.Open(t.TempDir()); err == nil {
 		t.Error("an empty folder opens")
+	}
+}
+
+// planted returns a trial of a module of a golden step, whose outputs are those of a mistake.
+func planted(t *testing.T, path, mistake string) (*judge, *trial, *ModuleLine) {
+	folder, err := step.Open("../golden/testdata/deepseek_v3_tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { folder.Close() })
+	j := newJudge(folder)
+	m := j.byPath[path]
+	tr, err := j.open(m, j.repeats[0])
+	if err != nil || tr == nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	call := tr.call
+	call.Mistake = mistake
+	tr.backward = false
+	o, err := tr.run(call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.held[m.Outputs[0].Name].Data = o[m.Outputs[0].Name].Data
+	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer}
+	if tr.exact, tr.floors, err = tr.compute(tr.call, tr.ways); err != nil {
+		t.Fatal(err)
+	}
+	line.add(tr.compareAll(tr.exact, tr.floors, nil))
+	return j, tr, line
+}
+
+// The constant of a mistake, and the experts that are swapped, are found from the output alone.
+// What no mistake explains has no cause, though constants are fitted.
+func TestCauses(t *testing.T) {
+	const layer = "model.layers.1"
+	for mistake, path := range map[string]string{"scale_other:1.87": layer, "window_other:12": layer, "experts_swapped:3,5": layer + ".mlp", "": layer} {
+		j, tr, line := planted(t, path, mistake)
+		if mistake == "" {
+			if len(line.wrong()) > 0 {
+				t.Error("it is wrong without a mistake")
+			}
+			for i, out := 0, tr.held[path+".output"].Data; i < 640; i++ {
+				out[i] *= 1 + 0.3*float64(i%3)
+			}
+			line.Comparisons = tr.compareAll(tr.exact, tr.floors, nil)
+		}
+		if len(line.wrong()) == 0 {
+			t.Errorf("%q is not seen", mistake)
+			continue
+		}
+		causes := j.explain(tr, line)
+		named := slices.ContainsFunc(causes[:min(1, len(causes))], func(c Cause) bool {
+			return c.Name == mistake || c.Name == strings.Replace(mistake, "3,5", "5,3", 1)
+		})
+		if named != (mistake != "") || mistake == "" && len(causes) > 0 {
+			t.Errorf("%q: %+v", mistake, causes)
+		}
 	}
 }

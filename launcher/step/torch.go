@@ -169,17 +169,12 @@ func (u *unpickler) add(values []any) {
 }
 
 // callables are what a pickle may call. It may also refer to the types of formats.
-const callables = "collections.OrderedDict _utils._rebuild_tensor_v2 _utils._rebuild_tensor_v3 _utils._rebuild_parameter _utils._rebuild_parameter_with_state"
-
-// among says whether a list has a name, without "torch.".
-func (name global) among(list string) bool {
-	return slices.Contains(strings.Fields(list), string(name))
-}
+var callables = strings.Fields("collections.OrderedDict _utils._rebuild_tensor_v2 _utils._rebuild_tensor_v3 _utils._rebuild_parameter _utils._rebuild_parameter_with_state")
 
 // format returns which of formats a type or a storage has, and "" for any other name.
 func (name global) format() string {
 	for dtype, of := range formats {
-		if name.among(of.torch) {
+		if slices.Contains(strings.Fields(of.torch), string(name)) {
 			return dtype
 		}
 	}
@@ -190,17 +185,17 @@ func (u *unpickler) global() {
 	module, rest, _ := bytes.Cut(u.rest, []byte("\n"))
 	name, rest, _ := bytes.Cut(rest, []byte("\n"))
 	full := fmt.Sprintf("%s.%s", module, name)
-	short := global(strings.TrimPrefix(full, "torch."))
-	allowed := short.format() != "" || short.among(callables)
+	short := strings.TrimPrefix(full, "torch.")
+	allowed := global(short).format() != "" || slices.Contains(callables, short)
 	u.require(allowed, "%.100q is refused: a file may refer to torch's tensors, and to nothing else", full)
-	u.push(short)
+	u.push(global(short))
 	u.rest = rest
 }
 
 // call notes a call instead of making it.
 func (u *unpickler) call(function, arguments any) {
 	name, _ := function.(global)
-	u.require(name.among(callables), "a call of %.100v is refused", function)
+	u.require(slices.Contains(callables, string(name)), "a call of %.100v is refused", function)
 	u.push(call{name, tuple(arguments)})
 }
 
@@ -240,14 +235,15 @@ func readTorch(path string) (map[string]any, error) {
 		_, name, _ := strings.Cut(member.Name, "/")
 		members[name] = member
 	}
-	var pickle []byte
-	if text := members["data.pkl"]; text == nil || text.UncompressedSize64 > mostPickle {
-		err = fmt.Errorf("data.pkl is missing, or has more than %d bytes", mostPickle)
-	} else if r, open := text.Open(); open != nil {
-		err = open
-	} else {
-		pickle, err = io.ReadAll(io.LimitReader(r, mostPickle))
+	text := members["data.pkl"]
+	if text == nil || text.UncompressedSize64 > mostPickle {
+		return nil, fmt.Errorf("data.pkl is missing, or has more than %d bytes", mostPickle)
 	}
+	reader, err := text.Open()
+	if err != nil {
+		return nil, err
+	}
+	pickle, err := io.ReadAll(io.LimitReader(reader, mostPickle))
 	if err != nil {
 		return nil, err
 	}
