@@ -70,8 +70,8 @@ func (f *checkFlags) check(path string, env cli.Env) (*referee.Report, error) {
 	}
 	printer := referee.NewPrinter(env.Out)
 	report, err := referee.Judge(path, printer.Line)
-	if err == nil {
-		printer.Letter(report)
+	if err != nil {
+		return nil, err
 	}
-	return report, err
+	return report, printer.Letter(report)
 }

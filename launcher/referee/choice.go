@@ -25,10 +25,10 @@ func (t *trial) regret(exact outcome, floors []outcome, rows []int) (c Compariso
 	chosen = chosen.Rows(rows, t.tokens)
 	tokens, experts := scores.Dims[0], scores.Dims[1]
 	c = Comparison{What: "choice", Name: name + t.repeat.Suffix(), Rows: tokens, Statistic: "regret", Factor: 1}
-	k, skip := len(chosen.Data)/tokens, t.padding(rows)
+	k, live := len(chosen.Data)/tokens, t.live(rows)
 	strains := make([]float64, tokens)
 	for token := range tokens {
-		if skip != nil && skip(token) {
+		if live != nil && !slices.Contains(live, token) {
 			continue
 		}
 		picks := make([]int, k)

@@ -68,9 +68,6 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	return causes[:min(mostNamed, len(causes))]
 }
 
-// hidden lists the known mistakes that rounding would hide in a right module.
-func (j *judge) hidden(t *trial) (names []string) { return nil }
-
 // sample returns a call of few rows, the worst among them; nil: the trial is small, or needs all.
 func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
 	if !local || t.tokens <= mostTried || t.module.Kind.Glue() {
@@ -289,7 +286,7 @@ var fits = map[string]struct {
 	from, to   float64
 }{
 	"scale_other":      {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
-	"window_other":     {"window_other:%.0f", "there is a sliding window of %.0f tokens", 0, 0},
+	"window_other":     {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
 	"norm_no_eps":      {"norm_eps_%.3g", "the norm's eps is %.2g", 1e-9, 1},
 	"norm_eps_outside": {"norm_eps_outside:%.3g", "the norm's eps is outside the root: it divides by rms + eps, with an eps of %.2g", 1e-9, 1},
 }
@@ -319,21 +316,10 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 			}
 			return inf
 		}
-		constant := 0.0
-		if m.Name == "window_other" {
-			first := t.call.Batch.Seq // the first wrong token is the first that lacks a key, or one soon after it
-			for _, token := range t.far(line, "output") {
-				first = min(first, token%t.call.Batch.Seq)
-			}
-			nearest := inf
-			for width := max(1, first-8); width <= first; width++ {
-				if e := miss(float64(width)); e < nearest {
-					constant, nearest = float64(width), e
-				}
-			}
-		} else {
-			constant = leastAt(f.from, f.to, miss)
+		if f.to == 0 {
+			f.to = float64(t.call.Batch.Seq)
 		}
+		constant := leastAt(f.from, f.to, miss)
 		all = append(all, hypothesis{name: fmt.Sprintf(f.name, constant), says: fmt.Sprintf(f.says, constant)})
 	}
 	return all

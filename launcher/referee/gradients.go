@@ -207,7 +207,7 @@ func (j *judge) rankParts(name string, s *gradientSum) (all [][]part) {
 			}
 			gradients := map[string]reference.Tensor{}
 			for _, p := range t.module.Outputs {
-				if v := t.held[p.Gradient().Label()]; v != nil && rowCount(v.Tensor) == t.tokens {
+				if v := t.held[p.Gradient().Label()]; v != nil && len(v.Dims) > 0 && v.Dims[0] == t.tokens {
 					gradients[p.Gradient().Label()] = masked(v.Tensor, mine)
 				}
 			}

@@ -218,8 +218,6 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	}
 	if len(line.wrong()) > 0 {
 		line.Causes = j.explain(worst, line)
-	} else {
-		line.Hidden = j.hidden(worst)
 	}
 	return line, nil
 }

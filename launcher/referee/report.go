@@ -1,6 +1,7 @@
 package referee
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -34,6 +35,7 @@ type Report struct {
 	Modules  []*ModuleLine `json:"modules"`  // in the order of the forward pass
 	Findings []*Finding    `json:"findings"` // the first is the cause to look at
 	Doubts   []string      `json:"doubts"`   // what cannot be told, and why
+	Hidden   []string      `json:"hidden"`   // known mistakes that rounding would hide, and in which modules
 	// The largest strain of each statistic, of all that is right: 1 is the threshold.
 	Strains map[string]float64 `json:"strains"`
 	// Resolution is the smallest relative error that every judged module would have shown.
@@ -50,7 +52,6 @@ type ModuleLine struct {
 	Verdict     Verdict      `json:"verdict"`
 	Comparisons []Comparison `json:"comparisons"`
 	Causes      []Cause      `json:"causes,omitempty"`
-	Hidden      []string     `json:"hidden,omitempty"` // known mistakes that rounding would hide here
 }
 
 // Cause is a known mistake that explains a wrong module: with it, the reference agrees.
@@ -227,7 +228,7 @@ func (c *Comparison) bound() {
 
 // finding adds a finding about a line.
 func (j *judge) finding(line *ModuleLine, part string) *Finding {
-	f := &Finding{Module: line.Path, Part: part, Causes: line.Causes, Look: lookAt[reference.Kind(line.Kind)]}
+	f := &Finding{Module: line.Path, Part: part, Causes: line.Causes, Look: lookAt(line.Kind)}
 	j.report.Findings = append(j.report.Findings, f)
 	return f
 }
@@ -391,23 +392,14 @@ func more(n int) string {
 	return fmt.Sprintf(" and %d more", n)
 }
 
+//go:embed kinds.txt
+var kindTable string
+
 // lookAt says where the code of a kind of module usually has its fault.
-var lookAt = map[reference.Kind]string{
-	reference.Embedding: "the lookup of token ids, a scale of embeddings, and how its gradient is summed",
-	reference.Norm:      "eps and where it stands, the cast before the weight, and which tensor is normed",
-	reference.Linear:    "which weight it reads and its orientation; for gradients, hooks and reductions of this weight",
-	reference.Core:      "the rotary embedding, the scale, the mask, and how query heads map to key heads",
-	reference.Attention: "norms of latents, queries and keys, then the rotary embedding, the scale and the mask",
-	reference.Act:       "the activation, and which half is the gate",
-	reference.MLP:       "the activation, and which half is the gate",
-	reference.Router:    "the score function, the selection bias, groups, normalization and routed_scaling_factor",
-	reference.Experts:   "the dispatch of tokens, the order of experts, and where the weights multiply",
-	reference.MoE:       "the router, the dispatch, and the sum with the shared experts",
-	reference.Block:     "the residual adds and the order of norms",
-	reference.Head:      "the shift of labels, ignored positions, and the reduction of the loss",
-	reference.Loss:      "the shift of labels, ignored positions, and the reduction of the loss",
-	reference.Residual:  "the terms of this sum, and whether each is detached",
-	reference.Handover:  "what happens to the tensor between these two modules",
+func lookAt(kind string) string {
+	_, rest, _ := strings.Cut("\n"+kindTable, "\n"+kind+" ")
+	where, _, _ := strings.Cut(rest, "\n")
+	return where
 }
 
 // extras are tensors that python/step.py records and that say nothing more: the ids again, the

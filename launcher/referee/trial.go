@@ -267,25 +267,32 @@ func (t *trial) compare(all []Comparison, what string, p reference.Port, exact o
 	if v == nil || !ok || p.Name == "" {
 		return all
 	}
-	name := t.judge.find(p.Name, t.repeat)
-	got := v.Rows(rows, t.tokens)
+	name := t.judge.find(p.Name, t.repeat) + t.repeat.Suffix()
+	got, live := v.Rows(rows, t.tokens), t.live(rows)
 	if len(got.Data) != len(want.Data) {
 		if t.module.Kind == reference.Rotary {
 			return all // tables of other positions on each rank
 		}
-		return append(all, misshapen(what, name+t.repeat.Suffix(), fmt.Sprintf("it has shape %v, the reference %v", got.Dims, want.Dims)))
+		return append(all, misshapen(what, name, fmt.Sprintf("it has shape %v, the reference %v", got.Dims, want.Dims)))
 	}
-	pair := tensorPair{got: got.Data, want: want.Data, rows: rowCount(got), least: leastOf(v.DType), skip: t.padding(rows)}
+	cut := func(x []float64) []float64 {
+		return reference.Tensor{Dims: got.Dims[:min(1, len(got.Dims))], Data: x}.Rows(live, t.computed(rows)).Data
+	}
+	pair := tensorPair{got: cut(got.Data), want: cut(want.Data), rows: 1, least: leastOf(v.DType)}
+	if len(got.Dims) > 0 {
+		pair.rows = got.Dims[0] * len(pair.got) / max(len(got.Data), 1)
+	}
 	if t.module.Kind.Glue() { // its terms may be of a lower type, as under autocast
 		pair.least = max(pair.least, t.least)
 	}
 	for _, f := range floors {
-		pair.floors = append(pair.floors, f[label].Data)
+		pair.floors = append(pair.floors, cut(f[label].Data))
 	}
 	var extra []float64
+	local := pair.want
 	if what == "grad_logits" && t.auxiliary != nil {
-		extra = reference.Tensor{Dims: v.Dims, Data: t.auxiliary}.Rows(rows, t.tokens).Data
-		pair.want = sum(want.Data, extra)
+		extra = cut(reference.Tensor{Dims: v.Dims, Data: t.auxiliary}.Rows(rows, t.tokens).Data)
+		pair.want = sum(local, extra)
 		for i, f := range pair.floors {
 			pair.floors[i] = sum(f, extra)
 			if v.DType == "BF16" { // both parts and their sum
@@ -295,10 +302,16 @@ func (t *trial) compare(all []Comparison, what string, p reference.Port, exact o
 			}
 		}
 	}
-	c := pair.compareRows(what, name+t.repeat.Suffix())
+	c := pair.compareRows(what, name)
 	if c.Wrong() && extra != nil {
-		c.Note = describeParts(got.Data, []part{{"the local part", "", want.Data}, {"the auxiliary loss of step.json", "", extra}}, c, 0)
+		c.Note = describeParts(pair.got, []part{{"the local part", "", local}, {"the auxiliary loss of step.json", "", extra}}, c, 0)
 	}
+	for i, row := range c.far {
+		if pair.rows == len(live) {
+			c.far[i] = live[row]
+		}
+	}
+	c.Tokens = c.far[:min(8, len(c.far))]
 	return append(all, c)
 }
 
@@ -306,25 +319,26 @@ func misshapen(what, name, note string) Comparison {
 	return Comparison{What: what, Name: name, Statistic: "shape", Strain: inf, Note: note}
 }
 
-func rowCount(t reference.Tensor) int {
-	if len(t.Dims) == 0 {
-		return 1
+// computed is the number of tokens of a call.
+func (t *trial) computed(rows []int) int {
+	if rows == nil {
+		return t.tokens
 	}
-	return t.Dims[0]
+	return len(rows)
 }
 
-// padding returns what says whether a row is padding.
-func (t *trial) padding(rows []int) func(int) bool {
-	mask := t.call.Batch.Mask
-	if mask == nil {
-		return nil
-	}
-	return func(row int) bool {
+// live returns which of the computed tokens are no padding; nil: all.
+func (t *trial) live(rows []int) (live []int) {
+	for i := range t.computed(rows) {
+		token := i
 		if rows != nil {
-			row = rows[row]
+			token = rows[i]
 		}
-		return row < len(mask) && mask[row] == 0
+		if t.call.Batch.Mask != nil && t.call.Batch.Mask[token] != 0 {
+			live = append(live, i)
+		}
 	}
+	return live
 }
 
 // layerPath is the path of the module's layer, with a dot.
@@ -394,9 +408,6 @@ func threeWays(base reference.Rounding) []reference.Rounding {
 	eager.Way, fused.Way, moved.Way, moved.Jitter = reference.EveryOp, reference.KernelEnds, reference.KernelEnds, 81
 	return []reference.Rounding{eager, fused, moved}
 }
-
-// selected returns the tokens of a call that the reference computes; nil stands for all.
-func (t *trial) selected(call *reference.Call) []int { return call.Rows(t.module.Kind) }
 
 // with returns a lookup that has other tensors first.
 func with(given func(string) (reference.Tensor, bool), others map[string]reference.Tensor) func(string) (reference.Tensor, bool) {

@@ -158,6 +158,9 @@ func (l *list) line(line string) {
 	if to[0] != "-" {
 		m.Outputs = l.ports(to[0])
 	}
+	if kind == Loss || kind == Head || kind == Balance || kind == Rotary {
+		m.Outputs[0].Grad = "" // a loss takes its gradient from the call
+	}
 	if m.widths = []int{l.Hidden}; len(to) > 1 {
 		l.weigh(m, strings.Split(to[1], ","))
 	}
