@@ -144,7 +144,7 @@ func checkGradients(t *testing.T, cfg Config, b Batch) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call.Given = reference.Known(choices)
+	call.Given = known(choices)
 	results, err := model.Run(call)
 	if err != nil {
 		t.Fatal(err)
@@ -220,4 +220,12 @@ func referenceOf(t *testing.T, m *Model, b Batch) (*reference.Module, reference.
 	call.Losses = losses
 	modules := c.Modules()
 	return modules[len(modules)-1], call
+}
+
+// known returns a lookup of tensors by name for Call.Given.
+func known(tensors map[string]reference.Tensor) func(name string) (reference.Tensor, bool) {
+	return func(name string) (reference.Tensor, bool) {
+		x, ok := tensors[name]
+		return x, ok
+	}
 }

@@ -358,7 +358,7 @@ func (j *judge) explainFactor(k float64) string {
 	sizes := append(j.mesh(), size{"micro-batches", float64(max(info.MicroBatches, len(j.repeats)))}, size{"loss scale", info.LossScale},
 		size{"routed_scaling_factor", c.RouteScale}, size{"experts per token", float64(c.TopK)}, size{"experts", float64(c.Experts)})
 	if b, err := j.folder.Batch(j.repeats[0]); err == nil {
-		sizes = append(sizes, size{"sequences", float64(b.Batch)}, size{"tokens of a sequence", float64(b.Seq)}, size{"tokens", float64(b.Batch * b.Seq)})
+		sizes = append(sizes, size{"sequences", float64(b.Batch)}, size{"tokens", float64(b.Batch * b.Seq)})
 	}
 	var readings []string
 	for _, s := range sizes {

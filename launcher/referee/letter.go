@@ -90,8 +90,10 @@ var letterText string
 // letter writes paragraphs, each on a line behind its lead and a bar.
 var letter = template.Must(template.New("letter").Funcs(template.FuncMap{
 	"plain": plain, "percent": percent, "ints": joinInts,
-	"first":  func(all []*Finding) []*Finding { return all[:min(12, len(all))] },
-	"names":  func(all []string) string { return plain(strings.Join(all[:3], ", ")) + more(len(all)-3) },
+	"first": func(all []*Finding) []*Finding { return all[:min(12, len(all))] },
+	"names": func(all []string) string {
+		return fmt.Sprintf("%s and %d more", plain(strings.Join(all[:3], ", ")), len(all)-3)
+	},
 	"number": func(i int) string { return fmt.Sprintf("%2d. ", i+1) },
 	"list": func(title string, all []string, most int) map[string]any {
 		var items []string

@@ -111,7 +111,7 @@ func TestRegret(t *testing.T) {
 		m := &reference.Module{Path: "gate", Kind: reference.Router}
 		j := &judge{folder: &step.Folder{Model: &reference.Config{TopKGroups: 1}}}
 		picks := tensor(c.picks)
-		tr := &trial{judge: j, module: m, tokens: 1, call: reference.Call{Batch: &reference.Batch{}, Given: reference.Known(outcome{"gate.indices": picks})}}
+		tr := &trial{judge: j, module: m, tokens: 1, call: reference.Call{Batch: &reference.Batch{}, Given: known(outcome{"gate.indices": picks})}}
 		exact := outcome{"gate.choice": tensor(scores)}
 		floor := outcome{"gate.choice": tensor(noisy(rand.New(rand.NewPCG(1, 2)), scores, 1e-4))}
 		if c.groups != nil {
@@ -231,5 +231,13 @@ func TestCauses(t *testing.T) {
 		if named != (mistake != "") || mistake == "" && len(causes) > 0 {
 			t.Errorf("%q: %+v", mistake, causes)
 		}
+	}
+}
+
+// known returns a lookup of tensors by name for Call.Given.
+func known(tensors map[string]reference.Tensor) func(name string) (reference.Tensor, bool) {
+	return func(name string) (reference.Tensor, bool) {
+		x, ok := tensors[name]
+		return x, ok
 	}
 }

@@ -35,7 +35,6 @@ type Report struct {
 	Modules  []*ModuleLine `json:"modules"`  // in the order of the forward pass
 	Findings []*Finding    `json:"findings"` // the first is the cause to look at
 	Doubts   []string      `json:"doubts"`   // what cannot be told, and why
-	Hidden   []string      `json:"hidden"`   // known mistakes that rounding would hide, and in which modules
 	// The largest strain of each statistic, of all that is right: 1 is the threshold.
 	Strains map[string]float64 `json:"strains"`
 	// Resolution is the smallest relative error that every judged module would have shown.
@@ -153,10 +152,8 @@ var classes = []struct {
 func (j *judge) conclude() {
 	r := j.report
 	for _, f := range j.folder.Findings {
-		if f.Wrong {
+		if r.Read = append(r.Read, f.Module+": "+f.Says); f.Wrong {
 			r.Findings = append(r.Findings, &Finding{Module: f.Module, Part: "folder", Says: []string{f.Says}})
-		} else {
-			r.Read = append(r.Read, f.Module+": "+f.Says)
 		}
 	}
 	var gradients []*Finding
@@ -193,7 +190,7 @@ func (j *judge) conclude() {
 		}
 	}
 	for _, f := range gradients {
-		f.Says[0] = strings.TrimSuffix(j.nameWeights(f.Names)+": "+f.Says[0], ": ")
+		f.Says[0] = nameWeights(f.Names) + ": " + f.Says[0]
 	}
 	slices.SortStableFunc(r.Findings, func(a, b *Finding) int { return j.place(a) - j.place(b) })
 	for _, why := range j.folder.Incomplete() {
@@ -226,12 +223,18 @@ func (c *Comparison) bound() {
 	}
 }
 
-// finding adds a finding about a line.
+// finding adds a finding about a line. kinds.txt says where the code of a kind of module usually
+// has its fault.
 func (j *judge) finding(line *ModuleLine, part string) *Finding {
-	f := &Finding{Module: line.Path, Part: part, Causes: line.Causes, Look: lookAt(line.Kind)}
+	_, where, _ := strings.Cut("\n"+kindTable, "\n"+line.Kind+" ")
+	where, _, _ = strings.Cut(where, "\n")
+	f := &Finding{Module: line.Path, Part: part, Causes: line.Causes, Look: where}
 	j.report.Findings = append(j.report.Findings, f)
 	return f
 }
+
+//go:embed kinds.txt
+var kindTable string
 
 // addGradient adds a wrong gradient to the finding that says the same: in the same words, by the
 // same factor, or of the same module without a factor.
@@ -333,40 +336,19 @@ func classOf(name string) string {
 	return name
 }
 
-// nameWeights says which weights are meant: all of a class, those of some layers, or by name.
-func (j *judge) nameWeights(names []string) string {
-	if len(names) == 1 {
-		return names[0]
+// nameWeights says which weights are meant: by name, or the classes and layers of many.
+func nameWeights(names []string) string {
+	if len(names) <= 3 {
+		return strings.Join(names, ", ")
 	}
-	type place struct {
-		class string
-		layer int
-	}
-	found, all := map[place]int{}, map[place]int{}
+	layers, texts := map[string][]int{}, []string{}
 	for _, name := range names {
-		found[place{classOf(name), layerOf(name)}]++
-	}
-	for _, name := range j.modules[len(j.modules)-1].Params {
-		all[place{classOf(name), layerOf(name)}]++
-	}
-	layers := map[string][]int{}
-	for p, n := range found {
-		if n < all[p] && n < 8 {
-			return strings.Join(names[:min(3, len(names))], ", ") + more(len(names)-3)
+		if class, layer := classOf(name), layerOf(name); !slices.Contains(layers[class], layer) {
+			layers[class] = append(layers[class], layer)
 		}
-		layers[p.class] = append(layers[p.class], p.layer)
 	}
-	var texts []string
 	for class, of := range layers {
-		slices.Sort(of)
-		first, last := of[0], of[len(of)-1]
-		switch {
-		case first < 0:
-		case first == last:
-			class += fmt.Sprintf(" of layer %d", first)
-		case last-first == len(of)-1:
-			class += fmt.Sprintf(" of layers %d to %d", first, last)
-		default:
+		if slices.Sort(of); of[0] >= 0 {
 			class += " of layers " + joinInts(of)
 		}
 		texts = append(texts, class)
@@ -383,23 +365,6 @@ func layerOf(name string) int {
 
 func joinInts(x []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(x), " ", ", "), "[]")
-}
-
-func more(n int) string {
-	if n <= 0 {
-		return ""
-	}
-	return fmt.Sprintf(" and %d more", n)
-}
-
-//go:embed kinds.txt
-var kindTable string
-
-// lookAt says where the code of a kind of module usually has its fault.
-func lookAt(kind string) string {
-	_, rest, _ := strings.Cut("\n"+kindTable, "\n"+kind+" ")
-	where, _, _ := strings.Cut(rest, "\n")
-	return where
 }
 
 // extras are tensors that python/step.py records and that say nothing more: the ids again, the

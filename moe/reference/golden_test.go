@@ -83,7 +83,7 @@ func (g *golden) ints(name string) []int32 {
 // run runs a module on the results of the whole model.
 func (g *golden) run(m *Module) map[string]Tensor {
 	g.t.Helper()
-	call := Call{Batch: g.batch, Given: Known(g.values), Param: g.weight}
+	call := Call{Batch: g.batch, Given: known(g.values), Param: g.weight}
 	if m.Kind == Loss || m.Kind == Head || m.Kind == Balance || m.Kind == Model {
 		call.Losses = map[string]float64{m.Outputs[0].Name: 1}
 	}
@@ -183,5 +183,13 @@ func TestTiedWeights(t *testing.T) {
 	}
 	if d := distance(tied["model.embed_tokens.weight"].Data, want); !(d < 1e-12) || tied["lm_head.weight"].Data != nil {
 		t.Errorf("the gradient is off by %.2g", d)
+	}
+}
+
+// known returns a lookup of tensors by name for Call.Given.
+func known(tensors map[string]Tensor) func(name string) (Tensor, bool) {
+	return func(name string) (Tensor, bool) {
+		x, ok := tensors[name]
+		return x, ok
 	}
 }

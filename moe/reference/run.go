@@ -2,7 +2,6 @@ package reference
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -115,7 +114,7 @@ func (f *formula) seed(m *Module) bool {
 		} else if !ok {
 			return false
 		}
-		if y.grad = slices.Clone(f.selected(g).Data); len(y.grad) != len(y.data) {
+		if y.grad = slices.Clone(g.Rows(f.rows, f.call.Batch.Batch*f.call.Batch.Seq).Data); len(y.grad) != len(y.data) {
 			f.fail("%s has %d elements: expected those of %s, %d", p.Grad, len(y.grad), p.Name, len(y.data))
 			return false
 		}
@@ -215,12 +214,6 @@ func (f *formula) tokens() []int {
 	return span(0, f.call.Batch.Batch*f.call.Batch.Seq)
 }
 
-// selected returns the selected rows of a tensor.
-func (f *formula) selected(x Tensor) Tensor {
-	tokens := f.call.Batch.Batch * f.call.Batch.Seq
-	return x.Rows(f.rows, tokens)
-}
-
 // Rows returns some rows of a tensor of all tokens; nil stands for all. Any other tensor stays.
 func (x Tensor) Rows(rows []int, tokens int) Tensor {
 	if rows == nil || len(x.Dims) == 0 || x.Dims[0] != tokens {
@@ -248,7 +241,7 @@ func (f *formula) input(p Port, number int) *node {
 		return nil
 	}
 	x.Dims = []int{tokens, n}
-	x = f.selected(x)
+	x = x.Rows(f.rows, tokens)
 	y := &node{rows: x.Dims[0], cols: n, data: x.Data}
 	f.store(y, p.Name, uint64(number))
 	return y
@@ -348,16 +341,4 @@ func gradient(n *node) Tensor {
 		n.grad = make([]float64, n.rows*n.cols)
 	}
 	return Tensor{Dims: []int{n.rows, n.cols}, Data: n.grad}
-}
-
-// Known returns a lookup of tensors by name for Call.Given.
-func Known(all ...map[string]Tensor) func(name string) (Tensor, bool) {
-	merged := map[string]Tensor{}
-	for _, some := range all {
-		maps.Copy(merged, some)
-	}
-	return func(name string) (Tensor, bool) {
-		x, ok := merged[name]
-		return x, ok
-	}
 }
