@@ -125,16 +125,21 @@ func (j *judge) gradient(name string, want []float64, floors [][]float64) (*Comp
 // frozen reports whether a gradient may be absent: step.json says so, or the folder has none of any
 // parameter of the same class, or none of the same layer.
 func (j *judge) frozen(name string) bool {
-	if slices.Contains(j.folder.Info.Frozen, name) {
-		return true
+	for _, other := range j.folder.Info.Frozen { // which may be the experts of a layer together
+		experts, _, fused := strings.Cut(other, "experts.")
+		if other == name || fused && strings.HasPrefix(name, experts+"experts.") {
+			return true
+		}
 	}
-	layer, class := layerOf(name), false
-	near := false
+	layer, class := false, classOf(name+".") == name+"."
 	for _, other := range j.folder.Names(step.Gradients, false) {
 		class = class || classOf(other+".") == classOf(name+".")
-		near = near || layer < 0 || layerOf(other) == layer
+		layer = layer || layerOf(name) < 0 || layerOf(other) == layerOf(name)
 	}
-	return !near || !class
+	if missing := "gradients of " + classOf(name+"."); layer && !class && !slices.Contains(j.report.Missing, missing) {
+		j.report.Missing = append(j.report.Missing, missing)
+	}
+	return !layer || !class
 }
 
 // describeGradient says what a wrong gradient is, as far as its parts and the weights tell: parts
