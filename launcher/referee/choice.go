@@ -167,8 +167,8 @@ func dot(x, y []float64) (sum float64) {
 	return sum
 }
 
-// describeParts says in words which sum of parts a wrong tensor is: "" if it is none, or all of them
-// times the same factor, which is said elsewhere. A coefficient may be off a round one by tolerance.
+// describeParts says in words which sum of parts a wrong tensor is. It is "" if it is none, or all
+// of them times the same factor, which is said elsewhere. Coefficients may be off by a tolerance.
 func describeParts(y []float64, parts []part, c Comparison, tolerance float64) string {
 	var values [][]float64
 	for _, p := range parts {
