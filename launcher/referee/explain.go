@@ -78,19 +78,17 @@ func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
 	if !t.module.Kind.TokenWise() {
 		unit = call.Batch.Seq
 	}
-	var picks []int
-	pick := func(token int) {
+	var tokens, picks []int
+	for _, c := range line.wrong("output", "choice", "grad_input", "grad_logits") {
+		tokens = append(tokens, c.Tokens...)
+	}
+	for i := range mostTried {
+		tokens = append(tokens, i*t.tokens/mostTried)
+	}
+	for _, token := range tokens {
 		if p := token / unit; !slices.Contains(picks, p) && (len(picks) == 0 || (len(picks)+1)*unit <= mostTried) {
 			picks = append(picks, p)
 		}
-	}
-	for _, c := range line.wrong("output", "choice", "grad_input", "grad_logits") {
-		for _, token := range c.Tokens {
-			pick(token)
-		}
-	}
-	for i := range mostTried {
-		pick(i * t.tokens / mostTried)
 	}
 	slices.Sort(picks)
 	if unit == 1 {

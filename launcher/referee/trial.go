@@ -93,7 +93,7 @@ func (t *trial) newCall() (c reference.Call, err error) {
 			return w, nil
 		}
 		v, err := t.judge.folder.Read(step.Weights, name, step.Repeat{})
-		if err == nil {
+		if err == nil && t.module.Kind != reference.Model { // which holds them itself
 			weights[name] = v.Tensor
 		}
 		return v.Tensor, err
@@ -154,13 +154,13 @@ func (t *trial) openRouter() (err error) {
 		if !t.logits {
 			break
 		}
-		name := map[string]string{"load_balancing": "load_balance", "sequence": "sequence_balance", "z": "z_loss"}[loss.Kind]
+		name := map[string]string{"load_balancing": "load_balance", "sequence": "sequence_balance"}[loss.Kind]
 		m := t.judge.byPath["model."+name]
 		if m == nil {
 			m = t.judge.byPath[t.module.Path+"."+name]
 		}
 		if m == nil {
-			t.judge.report.doubt(fmt.Sprintf("the auxiliary loss %q of step.json is not known: load_balancing, sequence or z are", loss.Kind))
+			t.judge.report.doubt(fmt.Sprintf("the auxiliary loss %q of step.json is not known: load_balancing and sequence are", loss.Kind))
 			continue
 		}
 		call := t.call

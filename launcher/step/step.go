@@ -102,7 +102,7 @@ const otherFacts = "framework torch device attention compile loss loss_value opt
 
 // Auxiliary is an auxiliary loss of the routers.
 type Auxiliary struct {
-	Kind        string  `json:"kind"` // "load_balancing", "sequence" or "z"
+	Kind        string  `json:"kind"` // "load_balancing" or "sequence"
 	Coefficient float64 `json:"coefficient"`
 }
 

@@ -1,8 +1,6 @@
 package reference
 
-import (
-	"strings"
-)
+import "strings"
 
 // loss is the cross-entropy -Σ w·log softmax(logits)[target], in FP32. w is 1 over the number of
 // targets.
@@ -78,7 +76,6 @@ func (f *formula) targets() (targets []int32, weights []float64) {
 const (
 	loadBalance     = "load_balance"
 	sequenceBalance = "sequence_balance"
-	zLoss           = "z_loss"
 )
 
 // balance is a loss of router logits:
@@ -87,19 +84,11 @@ const (
 //	                  over all tokens of all layers given. Source: arXiv 2101.03961, (4) to (6).
 //	sequence_balance  the mean over sequences of experts/k · Σ_e f_e·P_e, with probabilities that
 //	                  add up to one. Source: arXiv 2412.19437, (17) to (20).
-//	z_loss            the mean of (log Σ exp logits)². Source: arXiv 2202.08906, (5).
 //
 // Only the probabilities have a gradient. Padding does not count.
 func (f *formula) balance(m *Module, in []*node) *node {
 	total := f.constant(1, 1, []float64{0}, in[0].dtype)
 	share := f.shares(m, len(in)) // of the tokens of a sequence, or of all
-	if strings.HasSuffix(m.Path, zLoss) {
-		for _, x := range in {
-			z := f.square(f.logSumExp(x))
-			total = f.add(total, f.sum(f.reshape(f.mul(z, f.constant(z.rows, 1, share, z.dtype)), z.rows)), 1)
-		}
-		return total
-	}
 	sequence := func(r int) int { return r / f.batch.Seq * f.Experts }
 	scale := float64(f.Experts) / float64(f.TopK*f.batch.Batch)
 	if strings.HasSuffix(m.Path, loadBalance) {
@@ -153,18 +142,4 @@ func (f *formula) shares(m *Module, layers int) []float64 {
 		each[r] /= max(counts[group(r)], 1)
 	}
 	return each
-}
-
-// logSumExp returns log Σ exp(x) of each row, [rows, 1].
-func (f *formula) logSumExp(x *node) *node {
-	x = f.cast(x, FP32)
-	p := make([]float64, len(x.data))
-	y := f.each(x.rows, 1, x.dtype, func(r int, y []float64) { y[0] = softmaxRow(p[r*x.cols:(r+1)*x.cols], x.row(r), x.dtype) })
-	return f.derive(y, func() {
-		f.give(x, func(r int, g []float64) {
-			for i := range g {
-				g[i] = p[r*x.cols+i] * y.grad[r]
-			}
-		})
-	})
 }
