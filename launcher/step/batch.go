@@ -141,10 +141,11 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 		b.Seq *= f.Ranks[0].split
 	}
 	var starts []int32
-	for name, to := range map[string]*[]int32{
+	fields := map[string]*[]int32{
 		"input_ids": &b.IDs, "labels": &b.Labels, "position_ids": &b.Positions, "document_ids": &b.Documents,
 		"attention_mask": &b.Mask, "cu_seqlens": &starts,
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		of := Repeat{MicroBatch: of.MicroBatch}
 		if e, ok = f.first(key{batchClass, name, of}); !ok {
 			continue
@@ -156,7 +157,7 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 			continue
 		}
 		for _, x := range v.Data {
-			*to = append(*to, int32(x))
+			*fields[name] = append(*fields[name], int32(x))
 		}
 	}
 	b.Batch = len(b.IDs) / b.Seq
