@@ -41,12 +41,18 @@ func TestComparisons(t *testing.T) {
 		wrong  string // statistic; "": right
 		whole  bool   // the gradient of a weight is wrong
 	}{
-		"equal noise":     {func(p *tensorPair) {}, "", false},
-		"three times it":  {func(p *tensorPair) { p.got = noisy(rand.New(rand.NewPCG(9, 9)), p.want, 12e-3) }, "median", true},
-		"one row":         {func(p *tensorPair) { p.got[64*5+3] += 2 }, "worst", true},
-		"a bias":          {func(p *tensorPair) { scaled(p.got, 1.004) }, "factor", false},
-		"a factor":        {func(p *tensorPair) { scaled(p.got, 2) }, "median", true},
-		"zeros":           {func(p *tensorPair) { scaled(p.got, 0) }, "median", true},
+		"equal noise":    {func(p *tensorPair) {}, "", false},
+		"three times it": {func(p *tensorPair) { p.got = noisy(rand.New(rand.NewPCG(9, 9)), p.want, 12e-3) }, "median", true},
+		"one row":        {func(p *tensorPair) { p.got[64*5+3] += 2 }, "worst", true},
+		"a bias":         {func(p *tensorPair) { scaled(p.got, 1.004) }, "factor", false},
+		"a factor":       {func(p *tensorPair) { scaled(p.got, 2) }, "median", true},
+		"zeros":          {func(p *tensorPair) { scaled(p.got, 0) }, "median", true},
+		"a row of nothing": {func(p *tensorPair) {
+			for _, x := range append([][]float64{p.want}, p.floors...) {
+				scaled(x[64*5:64*6], 1e-6)
+			}
+			scaled(p.got[64*5:64*6], 1e-4)
+		}, "", false},
 		"a NaN":           {func(p *tensorPair) { p.got[70] = math.NaN() }, "worst", true},
 		"nothing at all":  {func(p *tensorPair) { scaled(p.got, 0); scaled(p.want, 0); p.floors = nil }, "", false},
 		"out of a zero":   {func(p *tensorPair) { scaled(p.want, 0); p.floors = nil }, "median", true},
@@ -106,6 +112,7 @@ func TestRegret(t *testing.T) {
 		"none of the experts":         {nil, []float64{0, 8}, true},
 		"the best of the other group": {[]float64{1.7, 1.35}, []float64{4, 6}, true},
 		"the best of the best group":  {[]float64{1.2, 1.35}, []float64{4, 6}, false},
+		"more groups than allowed":    {[]float64{1.7, 1.7}, []float64{0, 1, 4}, true},
 		"a group within rounding":     {[]float64{1.7, 1.6999}, []float64{4, 6}, false},
 	} {
 		m := &reference.Module{Path: "gate", Kind: reference.Router}
@@ -209,7 +216,7 @@ func planted(t *testing.T, path, mistake string) (*judge, *trial, *ModuleLine) {
 // What no mistake explains has no cause, though constants are fitted.
 func TestCauses(t *testing.T) {
 	const layer = "model.layers.1"
-	for mistake, path := range map[string]string{"scale_other:1.87": layer, "window_other:12": layer, "experts_swapped:3,5": layer + ".mlp", "": layer} {
+	for mistake, path := range map[string]string{"scale_other:1.87": layer, "window_other:12": layer, "experts_swapped:3,5": layer + ".mlp", "": layer + ".mlp"} {
 		j, tr, line := planted(t, path, mistake)
 		if mistake == "" {
 			if len(line.wrong()) > 0 {
