@@ -144,7 +144,7 @@ func checkGradients(t *testing.T, cfg Config, b Batch) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call.Given = known(choices)
+	call.Given, call.Backward = known(choices), true
 	results, err := model.Run(call)
 	if err != nil {
 		t.Fatal(err)

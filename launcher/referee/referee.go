@@ -296,7 +296,7 @@ func Write(from, to string) error {
 	if err != nil {
 		return err
 	}
-	results, err := t.module.Run(t.call)
+	results, err := t.run(t.call)
 	if err != nil {
 		return err
 	}

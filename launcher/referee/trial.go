@@ -164,6 +164,7 @@ func (t *trial) openRouter() (err error) {
 			continue
 		}
 		call := t.call
+		call.Backward = true
 		call.Losses = map[string]float64{m.Outputs[0].Name: loss.Coefficient * t.judge.folder.Info.LossScale}
 		for _, p := range m.Inputs {
 			if v, err := t.read(p); err != nil || v == nil {
@@ -209,22 +210,13 @@ func (t *trial) compute(call reference.Call, ways []reference.Rounding) (exact o
 const localLogits = "local logits.grad"
 
 func (t *trial) run(call reference.Call) (outcome, error) {
-	given := call.Given
-	if !t.backward {
-		call.Losses = nil
-		call.Given = func(name string) (reference.Tensor, bool) {
-			x, ok := given(name)
-			return x, ok && !strings.HasSuffix(name, ".grad") && !strings.Contains(name, ".grad_")
-		}
-	}
-	if t.module.OfGradients {
-		call.Given = given
-	}
+	call.Backward = t.backward
 	o, err := t.module.Run(call)
 	if err != nil || !t.logits {
 		return o, err
 	}
-	logits := t.module.Outputs[0].Grad
+	logits, given := t.module.Outputs[0].Grad, call.Given
+	call.Backward = true
 	call.Given = func(name string) (x reference.Tensor, ok bool) {
 		if name == logits {
 			return x, false

@@ -54,13 +54,14 @@ func (k Kind) Glue() bool { return k == Residual || k == Handover }
 type Call struct {
 	// Given returns a tensor of the run by name: inputs, the gradients of outputs, and PATH.indices
 	// and PATH.kept (0: dropped) of routers, [tokens, k]. Without choices, the module makes its
-	// own. Without gradients, it does not run backward.
+	// own.
 	Given func(name string) (Tensor, bool)
 	Param func(name string) (Tensor, error)
 	Batch *Batch
 	// Tokens selects rows for a module of one token each (Kind.TokenWise), and Sequences selects
 	// sequences for any other. The results have only those rows. nil: all.
 	Tokens, Sequences []int
+	Backward          bool               // runs backward, if the gradients of all outputs are given
 	Losses            map[string]float64 // the gradient at each loss, by path: {"loss": 1}
 	Rounding          Rounding
 	Fast              bool   // sums of large products may be FP32: for runs in BF16

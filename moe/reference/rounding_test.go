@@ -87,7 +87,7 @@ func TestWrongInputs(t *testing.T) {
 	} {
 		m := g.module("model.layers.1.mlp.experts")
 		given := maps.Clone(g.values)
-		call := Call{Batch: g.batch, Given: known(given), Param: g.weight}
+		call := Call{Batch: g.batch, Backward: true, Given: known(given), Param: g.weight}
 		edit(given, &call)
 		call.Given = known(given)
 		if _, err := m.Run(call); err == nil || !strings.Contains(err.Error(), name) {

@@ -26,8 +26,7 @@ type formula struct {
 	wrong   error
 }
 
-// Run computes a module, and runs it backward if the gradients of its outputs are given or it ends
-// in a loss. The results are named as in a step folder: outputs by the labels of ports, gradients of
+// Run computes a module, forward and on request backward. The results are named as in a step folder: outputs by the labels of ports, gradients of
 // inputs by those of their gradients, and gradients of parameters by parameter. A router adds its
 // own PATH.scores, PATH.choice (scores with the selection bias), PATH.groups and PATH.indices,
 // whatever was replayed. The whole model has the ports of all modules.
@@ -77,7 +76,7 @@ func (f *formula) finish(m *Module) {
 			f.results[p.Label()] = Tensor{Dims: []int{y.rows, y.cols}, Data: y.data}
 		}
 	}
-	if m.Kind.Glue() || !f.seed(m) || f.wrong != nil {
+	if m.Kind.Glue() || !f.call.Backward || !f.seed(m) || f.wrong != nil {
 		return
 	}
 	f.tape.run()
