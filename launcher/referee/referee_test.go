@@ -1,13 +1,18 @@
 package referee
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"slices"
-
+	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/step"
 	"spmoe/moe/reference"
 )
@@ -180,6 +185,71 @@ func TestGoldens(t *testing.T) {
 	}
 	if _, err := step.Open(t.TempDir()); err == nil {
 		t.Error("an empty folder opens")
+	}
+}
+
+// TestWrite: a folder of the reference's own activations and gradients is right, and its expert
+// gradients times two are not.
+func TestWrite(t *testing.T) {
+	golden, err := filepath.Abs("../golden/testdata/deepseek_v3_tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config, err := os.ReadFile(filepath.Join(golden, "config.json"))
+	recorded, opened := safetensors.Open(filepath.Join(golden, "activations.safetensors"))
+	if err := errors.Join(err, opened, Write(golden, dir)); err != nil {
+		t.Fatal(err)
+	}
+	defer recorded.Close()
+	var batch []safetensors.Tensor
+	for name, as := range map[string]string{"input_ids": "input_ids", "target_ids": "labels"} {
+		info, _ := recorded.Info(name)
+		data, err := recorded.Bytes(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch = append(batch, safetensors.Tensor{Name: as, DType: info.DType, Shape: info.Shape, Data: data})
+	}
+	facts := fmt.Sprintf(`{"format": "step-1", "labels_shifted": true, "weights": %q}`, golden)
+	judge := func() *Report {
+		report, err := Judge(dir, func(*ModuleLine) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644), os.WriteFile(filepath.Join(dir, "step.json"), []byte(facts), 0o644),
+		safetensors.Write(filepath.Join(dir, "batch.safetensors"), batch, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if r := judge(); r.Verdict != Right || r.Compared < 350 || slices.ContainsFunc(r.Modules, func(l *ModuleLine) bool { return l.Kind == "chain" }) {
+		t.Errorf("%s, %d compared, %v, %+v", r.Verdict, r.Compared, r.Doubts, r.Findings)
+	}
+	gradients, err := safetensors.Open(filepath.Join(dir, "gradients.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doubled []safetensors.Tensor
+	for _, info := range gradients.Tensors() {
+		values, err := gradients.Float32s(info.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range values {
+			if strings.Contains(info.Name, ".experts.") {
+				values[i] *= 2
+			}
+		}
+		data, _ := binary.Append(nil, binary.LittleEndian, values)
+		doubled = append(doubled, safetensors.Tensor{Name: info.Name, DType: "F32", Shape: info.Shape, Data: data})
+	}
+	gradients.Close()
+	if err := safetensors.Write(filepath.Join(dir, "gradients.safetensors"), doubled, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r := judge(); len(r.Findings) != 1 || r.Findings[0].Module != "model.layers.1.mlp.experts" || math.Abs(r.Findings[0].Factor-2) > 1e-3 {
+		t.Errorf("%s, %+v", r.Verdict, r.Findings)
 	}
 }
 
