@@ -108,7 +108,8 @@ func TestGradientsOfPackedDocuments(t *testing.T) {
 func checkGradients(t *testing.T, cfg Config, b Batch) float64 {
 	t.Helper()
 	m := alone(t, cfg, tensor.FP32, b.Seq)
-	chain := referenceOf(t, m.model, b)
+	model, call := referenceOf(t, m.model, b)
+	choices := map[string]reference.Tensor{}
 	m.model.Observe(func(name string, x tensor.Tensor) {
 		var layer int
 		if _, err := fmt.Sscanf(name, "layer%d_topk_index", &layer); err == nil && strings.HasSuffix(name, "topk_index") {
@@ -116,31 +117,33 @@ func checkGradients(t *testing.T, cfg Config, b Batch) float64 {
 			for i, e := range x.Reshape(x.Len()).I32() {
 				values[i] = float64(e)
 			}
-			chain.Call.Choices[fmt.Sprintf("model.layers.%d.mlp.gate.indices", layer)] = reference.Tensor{Data: values}
+			choices[fmt.Sprintf("model.layers.%d.mlp.gate.indices", layer)] = reference.Tensor{Data: values}
 		}
 	})
 	loss, err := m.model.Train(m.ex, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := chain.Run(); err != nil {
+	call.Given, call.Backward = known(choices), true
+	results, err := model.Run(call)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var want, worst float64
-	for path, weight := range chain.Losses {
-		want += weight * chain.Values[path].Data[0]
+	for path, weight := range call.Losses {
+		want += weight * results[path].Data[0]
 	}
 	if got := loss.objective(cfg); math.Abs(got-want) > 2e-6*want {
 		t.Errorf("the loss is %.8g, the reference's %.8g", got, want)
 	}
-	if head := chain.Gradients[fmt.Sprintf("model.layers.%d.shared_head.head.weight", cfg.Layers)]; head.Data != nil {
+	if head := results[fmt.Sprintf("model.layers.%d.shared_head.head.weight", cfg.Layers)]; head.Data != nil {
 		for i, v := range head.Data { // the model's own head
-			chain.Gradients["lm_head.weight"].Data[i] += v
+			results["lm_head.weight"].Data[i] += v
 		}
 	}
 	for _, p := range m.model.Params() {
 		want := make([]float32, p.Len())
-		for i, v := range chain.Gradients[p.Name].Data {
+		for i, v := range results[p.Name].Data {
 			want[i] = float32(v)
 		}
 		off := distance(p.Grad.F32(), want)
@@ -155,8 +158,8 @@ func checkGradients(t *testing.T, cfg Config, b Batch) float64 {
 	return want
 }
 
-// referenceOf returns the second implementation of a model, with its weights.
-func referenceOf(t *testing.T, m *Model, b Batch) *reference.Chain {
+// referenceOf returns the second implementation of a model, and a call with its weights.
+func referenceOf(t *testing.T, m *Model, b Batch) (*reference.Module, reference.Call) {
 	t.Helper()
 	cfg := m.Config
 	data, err := with(cfg, func(c *Config) { c.OutputBias = false }).MarshalHF()
@@ -177,8 +180,7 @@ func referenceOf(t *testing.T, m *Model, b Batch) *reference.Chain {
 	}
 	weights[fmt.Sprintf("model.layers.%d.shared_head.head.weight", cfg.Layers)] = weights["lm_head.weight"]
 	call := reference.Call{
-		Batch:   &reference.Batch{Batch: len(b.Inputs) / b.Seq, Seq: b.Seq, IDs: b.Inputs, Labels: b.Targets, LabelsShifted: true, Documents: b.First},
-		Choices: map[string]reference.Tensor{},
+		Batch: &reference.Batch{Batch: len(b.Inputs) / b.Seq, Seq: b.Seq, IDs: b.Inputs, Labels: b.Targets, LabelsShifted: true, Documents: b.First},
 		Param: func(name string) (x reference.Tensor, err error) {
 			for _, v := range weights[name] {
 				x.Data = append(x.Data, float64(v))
@@ -195,5 +197,15 @@ func referenceOf(t *testing.T, m *Model, b Batch) *reference.Chain {
 			losses[fmt.Sprintf("model.layers.%d.mlp.gate.sequence_balance", i)] = cfg.BalanceAlpha
 		}
 	}
-	return &reference.Chain{Config: c, Call: call, Losses: losses}
+	call.Losses = losses
+	modules := c.Modules()
+	return modules[len(modules)-1], call
+}
+
+// known returns a lookup of tensors by name for Call.Given.
+func known(tensors map[string]reference.Tensor) func(name string) (reference.Tensor, bool) {
+	return func(name string) (reference.Tensor, bool) {
+		x, ok := tensors[name]
+		return x, ok
+	}
 }

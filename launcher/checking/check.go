@@ -57,21 +57,21 @@ func (f *checkFlags) check(path string, env cli.Env) (*referee.Report, error) {
 			return nil, err
 		}
 	}
-	if f.json {
-		report, err := referee.Judge(path, referee.Options{})
-		if err != nil {
-			return nil, err
-		}
-		text, err := report.JSON()
-		if err == nil {
-			_, err = fmt.Fprintf(env.Out, "%s\n", text)
-		}
-		return report, err
-	}
 	printer := referee.NewPrinter(env.Out)
-	report, err := referee.Judge(path, referee.Options{Tell: printer.Line})
+	tell := printer.Line
+	if f.json {
+		tell = func(*referee.ModuleLine) {}
+	}
+	report, err := referee.Judge(path, tell)
+	if err != nil {
+		return nil, err
+	}
+	if !f.json {
+		return report, printer.Letter(report)
+	}
+	text, err := report.JSON()
 	if err == nil {
-		printer.Letter(report)
+		_, err = fmt.Fprintf(env.Out, "%s\n", text)
 	}
 	return report, err
 }

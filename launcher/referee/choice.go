@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"spmoe/moe/reference"
 )
@@ -11,61 +13,47 @@ import (
 // The regret of a choice is how far the worst chosen expert's score lies below that of the best one
 // that was left out. Rounding excuses a regret of a few times what it does to the token's scores.
 
-var inf = math.Inf(1)
-
 // regret compares the recorded choices of a router with the scores of its recorded input. With
 // groups it judges the groups first, and then the experts inside them.
 func (t *trial) regret(exact outcome, floors []outcome, rows []int) (c Comparison, ok bool) {
-	chosen, recorded := t.call.Choices[t.module.Path+".indices"]
-	scores, has := exact.extra["choice"]
-	if t.module.Kind != reference.Router || !recorded || !has || len(scores.Dims) != 2 {
+	name := t.module.Path + ".indices"
+	chosen, recorded := t.call.Given(name)
+	scores, has := exact[t.module.Path+".choice"]
+	if t.module.Kind != reference.Router || !recorded || !has {
 		return c, false
 	}
-	chosen = rowsOf(chosen, t.tokens, rows)
+	chosen = chosen.Rows(rows, t.tokens)
 	tokens, experts := scores.Dims[0], scores.Dims[1]
-	name := t.module.Path + ".indices" + t.repeat.Suffix()
-	c = Comparison{What: "choice", Name: name, Rows: tokens, Statistic: "regret", Factor: 1}
-	if len(chosen.Data) == 0 || len(chosen.Data)%tokens != 0 {
-		return Comparison{What: "choice", Name: name, Statistic: "shape", Strain: inf, Note: fmt.Sprintf("it has shape %v for %d tokens", chosen.Dims, tokens)}, true
-	}
-	k, skip := len(chosen.Data)/tokens, t.padding(rows)
-	type far struct {
-		token  int
-		strain float64
-	}
-	var all []far
+	c = Comparison{What: "choice", Name: name + t.repeat.Suffix(), Rows: tokens, Statistic: "regret", Factor: 1}
+	k, live := len(chosen.Data)/tokens, t.live(rows)
+	strains := make([]float64, tokens)
 	for token := range tokens {
-		if skip != nil && skip(token) {
+		if live != nil && !slices.Contains(live, token) {
 			continue
 		}
 		picks := make([]int, k)
-		valid := true
+		regret, noise := 0.0, 1.0
 		for i, e := range chosen.Data[token*k : (token+1)*k] {
-			picks[i] = int(e)
-			valid = valid && e >= 0 && int(e) < experts && !slices.Contains(picks[:i], int(e))
+			if picks[i] = int(e); e < 0 || int(e) >= experts || slices.Contains(picks[:i], int(e)) {
+				regret = inf
+				c.Note = fmt.Sprintf("token %d has experts %v: %d different ones below %d are expected", token, picks, k, experts)
+			}
 		}
-		regret, noise := inf, 1.0
-		if valid {
+		if regret == 0 {
 			regret, noise = t.regretOf(exact, floors, token, picks)
-		} else {
-			c.Note = fmt.Sprintf("token %d has experts %v: %d different ones below %d are expected", token, picks, k, experts)
 		}
 		c.Error, c.Floor = max(c.Error, regret), max(c.Floor, noise)
 		if regret > 0 {
-			all = append(all, far{token, regret / (regretBound * noise)})
-		}
-	}
-	for _, f := range all {
-		c.Strain = max(c.Strain, f.strain)
-		if f.strain > 1 {
-			c.Far++
+			strains[token] = regret / (regretBound * noise)
 		}
 	}
 	c.Worst, c.WorstFloor, c.Resolution = c.Error, c.Floor, regretBound*c.Floor
-	slices.SortStableFunc(all, func(a, b far) int { return -compareFloat(a.strain, b.strain) })
-	for _, f := range all[:min(8, len(all))] {
-		if f.strain > 1 {
-			c.Tokens = append(c.Tokens, f.token)
+	for _, token := range descending(strains) {
+		if c.Strain = max(c.Strain, strains[token]); strains[token] <= 1 {
+			break
+		}
+		if c.Far++; c.Far <= 8 {
+			c.Tokens = append(c.Tokens, token)
 		}
 	}
 	return c, true
@@ -73,70 +61,179 @@ func (t *trial) regret(exact outcome, floors []outcome, rows []int) (c Compariso
 
 // regretOf returns the regret of one token's experts, and the rounding of its scores.
 func (t *trial) regretOf(exact outcome, floors []outcome, token int, picks []int) (regret, noise float64) {
-	scores := rowOf(exact.extra["choice"], token)
-	noise = moved(exact, floors, "choice", token)
-	allowed := func(int) bool { return true }
-	if groups := exact.extra["groups"]; len(groups.Dims) == 2 && groups.Dims[1] > 1 {
-		ranks := rowOf(groups, token)
-		size, open := len(scores)/len(ranks), t.openGroups
-		order := descending(ranks)
-		used := map[int]bool{}
+	rowOf := func(o outcome, name string) []float64 {
+		x := o[t.module.Path+"."+name]
+		if len(x.Dims) < 2 {
+			return nil
+		}
+		return x.Data[token*x.Dims[1] : (token+1)*x.Dims[1]]
+	}
+	moved := func(name string) float64 { // how far rounding moves the scores of the token
+		most, want := math.SmallestNonzeroFloat64, rowOf(exact, name)
+		for i, w := range want {
+			most = max(most, math.Abs(w)*(1.0/(1<<23)))
+			for _, f := range floors {
+				if d := math.Abs(rowOf(f, name)[i] - w); !math.IsInf(d, 0) {
+					most = max(most, d)
+				}
+			}
+		}
+		return most
+	}
+	noise = moved("choice")
+	worse := func(r, n float64) {
+		if r > 0 && r/n > regret/noise {
+			regret, noise = r, n
+		}
+	}
+	scores, groups := rowOf(exact, "choice"), rowOf(exact, "groups")
+	open, used, size := t.judge.folder.Model.TopKGroups, map[int]bool{}, len(scores)/max(len(groups), 1)
+	limited := len(groups) > 1 && open > 0
+	if limited {
+		order := descending(groups)
 		for _, e := range picks {
 			used[e/size] = true
 		}
-		groupNoise := moved(exact, floors, "groups", token)
-		if open > 0 && open < len(ranks) {
-			bar := ranks[order[open-1]]
-			for g := range used {
-				if r := bar - ranks[g]; r > 0 && r/groupNoise > regret/noise {
-					regret, noise = r, groupNoise
-				}
+		if len(used) > open {
+			return inf, 1
+		}
+		for g := range used {
+			worse(groups[order[open-1]]-groups[g], moved("groups"))
+		}
+		for _, g := range order { // the run's other groups are unknown: the best ones
+			if len(used) < open {
+				used[g] = true
 			}
-			for _, g := range order { // the run's other groups are unknown: the best ones
-				if len(used) < open {
-					used[g] = true
-				}
-			}
-			if len(used) > open { // more groups than allowed: each but the best is a regret
-				return inf, 1
-			}
-			allowed = func(e int) bool { return used[e/size] }
 		}
 	}
 	worst, best := inf, -inf
 	for e, s := range scores {
 		if slices.Contains(picks, e) {
 			worst = min(worst, s)
-		} else if allowed(e) {
+		} else if !limited || used[e/size] {
 			best = max(best, s)
 		}
 	}
-	if r, n := best-worst, moved(exact, floors, "choice", token); r > 0 && r/n > regret/noise {
-		regret, noise = r, n
-	}
+	worse(best-worst, moved("choice"))
 	return regret, noise
 }
 
-// moved is how far rounding moves the scores of a token.
-func moved(exact outcome, floors []outcome, name string, token int) float64 {
-	want := rowOf(exact.extra[name], token)
-	noise := 0.0
-	for _, w := range want {
-		noise = max(noise, math.Abs(w)*(1.0/(1<<23)))
+// A gradient is a sum of parts: of micro-batches, of the tokens of each rank. Its coefficients on
+// them, by least squares, show which part was lost, doubled or not averaged.
+
+// part is a share of a gradient: the local reference gradient of some tokens.
+type part struct {
+	name   string // "micro-batch 2", "dp rank 1"
+	axis   string // "micro-batches", "dp"
+	values []float64
+}
+
+// solve returns the coefficients a that minimize ‖y - Σ a·parts‖, and that distance by ‖y‖. Parts
+// that do not differ leave nothing to solve for: ok is false.
+func solve(y []float64, parts [][]float64) (a []float64, rest float64, ok bool) {
+	n := len(parts)
+	matrix := make([][]float64, n)
+	for i := range matrix {
+		for k := range parts {
+			matrix[i] = append(matrix[i], dot(parts[i], parts[k]))
+		}
+		matrix[i] = append(matrix[i], dot(parts[i], y))
 	}
-	for _, f := range floors {
-		for i, x := range rowOf(f.extra[name], token) {
-			if d := math.Abs(x - want[i]); d > noise && !math.IsInf(d, 0) {
-				noise = d
+	for i := range matrix { // it is positive: no pivots are needed
+		if !(matrix[i][i] > 1e-9*dot(parts[i], parts[i])) {
+			return nil, 0, false
+		}
+		for r := range matrix {
+			f := matrix[r][i] / matrix[i][i]
+			for k := i; k <= n && r != i; k++ {
+				matrix[r][k] -= f * matrix[i][k]
 			}
 		}
 	}
-	return max(noise, math.SmallestNonzeroFloat64)
+	left := slices.Clone(y)
+	for i := range n {
+		a = append(a, matrix[i][n]/matrix[i][i])
+		for k, p := range parts[i] {
+			left[k] -= a[i] * p
+		}
+	}
+	return a, normOf(left, nil) / max(normOf(y, nil), tiny), true
 }
 
-func rowOf(t reference.Tensor, row int) []float64 {
-	width := t.Dims[1]
-	return t.Data[row*width : (row+1)*width]
+func dot(x, y []float64) (sum float64) {
+	for i, v := range x {
+		sum += v * y[i]
+	}
+	return sum
+}
+
+// describeParts says in words which sum of parts a wrong tensor is. It is "" if it is none, or all
+// of them times the same factor, which is said elsewhere. Coefficients may be off by a tolerance.
+func describeParts(y []float64, parts []part, c Comparison, tolerance float64) string {
+	var values [][]float64
+	for _, p := range parts {
+		values = append(values, p.values)
+	}
+	a, rest, ok := solve(y, values)
+	if !ok || !c.within(rest) {
+		return ""
+	}
+	near := func(x, y float64) bool { return math.Abs(x-y) <= max(0.02, tolerance)*max(1, math.Abs(y)) }
+	if !slices.ContainsFunc(a, func(x float64) bool { return !near(x, a[0]) }) {
+		return ""
+	}
+	var kept, lost, terms []string
+	for i, p := range parts {
+		switch {
+		case near(a[i], 0):
+			lost = append(lost, p.name)
+		case near(a[i], 1):
+			kept = append(kept, p.name)
+		default:
+			terms = append(terms, fmt.Sprintf("%s × %s", p.name, factorText(a[i])))
+		}
+	}
+	if len(terms) == 0 && parts[0].axis != "" {
+		return fmt.Sprintf("it is the gradient of %s alone: the sum over %s was not done", strings.Join(kept, " and "), parts[0].axis)
+	}
+	text := "it is " + strings.Join(append(terms, kept...), " + ")
+	if len(lost) > 0 {
+		text += ", without " + strings.Join(lost, " and ")
+	}
+	return text
+}
+
+// factorText writes a factor as people would: 2, 1/8, 0.731.
+func factorText(x float64) string {
+	for n := 2; n <= 1024; n++ {
+		if (n <= 16 || n%8 == 0) && math.Abs(x*float64(n)-1) < 0.001 {
+			return fmt.Sprintf("1/%d", n)
+		}
+	}
+	for digits := 1; digits < 4; digits++ {
+		y, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', digits, 64), 64)
+		if math.Abs(y/x-1) < 0.001 || y == x {
+			return strconv.FormatFloat(y, 'f', -1, 64)
+		}
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// percent writes a relative error.
+func percent(x float64) string {
+	switch {
+	case x == 0:
+		return "0"
+	case !(x < 1e4):
+		return "more than 10,000 times"
+	case x >= 2:
+		return fmt.Sprintf("%.3g times", x)
+	case x >= 0.1:
+		return fmt.Sprintf("%.0f %%", 100*x)
+	case x >= 1e-3:
+		return fmt.Sprintf("%.2g %%", 100*x)
+	}
+	return fmt.Sprintf("%.1e", x)
 }
 
 // descending returns the positions of x, the largest first.

@@ -3,9 +3,9 @@ package referee
 import (
 	"math"
 	"slices"
-
-	"spmoe/moe/reference"
 )
+
+var inf = math.Inf(1)
 
 // A comparison holds a tensor of the run against the exact reference, in units of its floor: what
 // rounding alone costs. The floor is the largest of several roundings of the same module.
@@ -73,7 +73,6 @@ type tensorPair struct {
 	floors    [][]float64
 	rows      int
 	least     float64 // the smallest relative error that storage explains
-	skip      func(row int) bool
 }
 
 // compareRows judges the median row, rows that are far off, and a bias of all elements. Outlier
@@ -83,15 +82,11 @@ func (p tensorPair) compareRows(what, name string) Comparison {
 	if len(p.want) == 0 || p.rows == 0 {
 		return best
 	}
-	p, live := p.live()
 	for _, columns := range p.channels() {
 		c := Comparison{What: what, Name: name, Rows: p.rows, Factor: 1}
 		if p.judgeRows(&c, columns); best.Statistic == "" || !(c.Strain <= best.Strain) {
 			best = c
 		}
-	}
-	for i, row := range best.far {
-		best.far[i] = live[row]
 	}
 	best.Tokens, best.Far = best.far[:min(8, len(best.far))], len(best.far)
 	p.fit(&best)
@@ -102,32 +97,8 @@ func (p tensorPair) compareRows(what, name string) Comparison {
 	return best
 }
 
-// live returns the pair without padding, and the numbers of its rows.
-func (p tensorPair) live() (tensorPair, []int) {
-	var rows []int
-	for r := range p.rows {
-		if p.skip == nil || !p.skip(r) {
-			rows = append(rows, r)
-		}
-	}
-	of := func(x []float64) []float64 {
-		return rowsOf(reference.Tensor{Dims: []int{p.rows}, Data: x}, p.rows, rows).Data
-	}
-	if len(rows) == p.rows {
-		return p, rows
-	}
-	q := tensorPair{got: of(p.got), want: of(p.want), rows: len(rows), least: p.least}
-	for _, f := range p.floors {
-		q.floors = append(q.floors, of(f))
-	}
-	return q, rows
-}
-
 // channels returns the columns as one part, or the outliers and the others as two.
 func (p tensorPair) channels() [][]int {
-	if p.rows == 0 {
-		return nil
-	}
 	squares := make([]float64, len(p.want)/p.rows)
 	for i, x := range p.want {
 		squares[i%len(squares)] += x * x

@@ -2,6 +2,8 @@ package referee
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -23,24 +25,25 @@ const (
 // hypothesis is a change of a trial's call that may explain it.
 type hypothesis struct {
 	name, says string
-	change     func(*reference.Call)
-	ways       []reference.Rounding
+	change     func(*reference.Call) // nil: the call makes the mistake of that name
+	ways       []reference.Rounding  // nil: those of the trial
 }
 
-// explain returns the causes under which the reference agrees with a wrong trial, best first.
+// explain returns the causes under which the reference agrees with a wrong trial, best first. If a
+// weight's gradient alone is wrong, its module's backward pass is right. Only a gradient that is
+// missing may be a mistake of the module.
 func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	local, gone := false, false
 	for _, c := range line.wrong() {
 		local = local || c.What != "gradient"
 		gone = gone || c.Scaled && c.Factor == 0
 	}
-	// If a weight's gradient alone is wrong, its module's backward pass is right. Only a gradient
-	// that is missing may be a mistake of the module.
 	if line.wrong()[0].Statistic == "shape" || !local && !(gone && len(j.repeats) == 1) {
 		return nil
 	}
-	if cause := t.otherWeight(line); cause != nil {
-		return []Cause{*cause}
+	judged := line.worst("gradient")
+	if t.module.Kind == reference.Linear && judged != nil && !judged.Wrong() && len(line.wrong("output")) > 0 && len(line.wrong("grad_input")) > 0 {
+		return []Cause{{Name: "weight_other", Says: "the weight that it used is not the one in the folder: the weight's own gradient is right, the output and the gradient of the input are not"}}
 	}
 	few := t.sample(line, local)
 	try := func(all []hypothesis) {
@@ -48,8 +51,8 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 			if few != nil && !(j.strainUnder(t, h, few, line) <= survives) {
 				continue
 			}
-			lower := h.ways[0].Format != t.ways[0].Format // its wider floor would hide anything small
-			if s := j.strainUnder(t, h, nil, line); s <= 1 && !(lower && s < leastStrain) {
+			s := j.strainUnder(t, h, nil, line)
+			if s <= 1 && !(h.ways != nil && s < leastStrain) { // a lower precision's wider floor would hide anything small
 				causes = append(causes, Cause{h.name, h.says, s})
 			}
 		}
@@ -67,7 +70,7 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 
 // sample returns a call of few rows, the worst among them; nil: the trial is small, or needs all.
 func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
-	if !local || t.tokens <= mostTried || glue(t.module) {
+	if !local || t.tokens <= mostTried || t.module.Kind.Glue() {
 		return nil
 	}
 	call := t.call
@@ -75,19 +78,17 @@ func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
 	if !t.module.Kind.TokenWise() {
 		unit = call.Batch.Seq
 	}
-	var picks []int
-	pick := func(token int) {
+	var tokens, picks []int
+	for _, c := range line.wrong("output", "choice", "grad_input", "grad_logits") {
+		tokens = append(tokens, c.Tokens...)
+	}
+	for i := range mostTried {
+		tokens = append(tokens, i*t.tokens/mostTried)
+	}
+	for _, token := range tokens {
 		if p := token / unit; !slices.Contains(picks, p) && (len(picks) == 0 || (len(picks)+1)*unit <= mostTried) {
 			picks = append(picks, p)
 		}
-	}
-	for _, c := range line.wrong("output", "choice", "grad_input", "grad_logits") {
-		for _, token := range c.Tokens {
-			pick(token)
-		}
-	}
-	for i := range mostTried {
-		pick(i * t.tokens / mostTried)
 	}
 	slices.Sort(picks)
 	if unit == 1 {
@@ -101,25 +102,34 @@ func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
 // strainUnder is the largest strain of the trial under a hypothesis: on few rows with one rounding,
 // or on all with the gradients of weights.
 func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *ModuleLine) (strain float64) {
-	call, roundings := t.call, h.ways
+	call, ways := t.call, h.ways
+	if ways == nil {
+		ways = t.ways
+	}
 	var rows []int
 	if few != nil {
-		call, roundings, rows = *few, h.ways[:1], selected(*few)
+		call, ways, rows = *few, ways[:1], few.Rows(t.module.Kind)
 	}
-	call.In = slices.Clone(call.In)
-	h.change(&call)
-	exact, floors, err := t.compute(call, roundings)
+	if h.change == nil {
+		call.Mistake = h.name
+	} else {
+		h.change(&call)
+	}
+	exact, floors, err := t.compute(call, ways)
 	if err != nil {
 		return inf
 	}
-	all := t.judgeOutcome(exact, floors, rows)
+	all := t.compareAll(exact, floors, rows)
 	for _, c := range line.Comparisons {
-		want, ok := exact.params[c.Name]
+		want, ok := exact[c.Name]
 		if c.What != "gradient" || !ok || few != nil || len(j.repeats) > 1 {
 			continue
 		}
-		noise := pick(floors, func(o outcome) []float64 { return o.params[c.Name].Data })
-		if p, err := j.gradient(c.Name, want.Data, noise, want.Dims); err == nil && p != nil {
+		var noise [][]float64
+		for _, f := range floors {
+			noise = append(noise, f[c.Name].Data)
+		}
+		if p, err := j.gradient(c.Name, want.Data, noise); err == nil && p != nil {
 			all = append(all, *p)
 		}
 	}
@@ -134,26 +144,23 @@ func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *M
 // mistakes returns the known ones that the module's kind can have. Those of one expert or two are
 // tried with the experts that the worst tokens chose most often.
 func (t *trial) mistakes(line *ModuleLine, local bool) (all []hypothesis) {
-	add := func(name, says string) {
-		all = append(all, hypothesis{name, says, func(c *reference.Call) { c.Mistake = name }, t.ways})
-	}
 	suspects := t.suspects(line)
 	for _, m := range reference.Mistakes() {
-		switch {
-		case !slices.Contains(m.Kinds, t.module.Kind), !local && !strings.Contains(m.Name, "detached"):
-		case m.Name == "scale_other" || m.Name == "window_other": // these are fitted
-		case m.Name == "experts_missing_one":
-			for _, e := range suspects {
-				add(fmt.Sprintf("%s:%d", m.Name, e), fmt.Sprintf("%s: expert %d", m.Says, e))
+		if !slices.Contains(m.Kinds, t.module.Kind) || !local && !strings.Contains(m.Name, "detached") || strings.HasSuffix(m.Name, "_other") && fits[m.Name].name != "" {
+			continue
+		}
+		if m.Name != "experts_missing_one" && m.Name != "experts_swapped" {
+			all = append(all, hypothesis{name: m.Name, says: m.Says})
+			continue
+		}
+		for i, e := range suspects {
+			if m.Name == "experts_missing_one" {
+				all = append(all, hypothesis{name: fmt.Sprintf("%s:%d", m.Name, e), says: fmt.Sprintf("%s: expert %d", m.Says, e)})
+				continue
 			}
-		case m.Name == "experts_swapped":
-			for i, e := range suspects {
-				for _, f := range suspects[:i] {
-					add(fmt.Sprintf("%s:%d,%d", m.Name, e, f), fmt.Sprintf("%s: experts %d and %d", m.Says, min(e, f), max(e, f)))
-				}
+			for _, f := range suspects[:i] {
+				all = append(all, hypothesis{name: fmt.Sprintf("%s:%d,%d", m.Name, e, f), says: fmt.Sprintf("%s: experts %d and %d", m.Says, min(e, f), max(e, f))})
 			}
-		default:
-			add(m.Name, m.Says)
 		}
 	}
 	return all
@@ -162,7 +169,7 @@ func (t *trial) mistakes(line *ModuleLine, local bool) (all []hypothesis) {
 // suspects lists at most four experts, those with the fewest tokens that are right. Of
 // these, the ones with most tokens come first.
 func (t *trial) suspects(line *ModuleLine) (all []int) {
-	chosen := t.call.Choices[t.layerPath()+"mlp.gate.indices"]
+	chosen, _ := t.call.Given(t.layerPath() + "mlp.gate.indices")
 	share, wrong := map[int]float64{}, t.far(line, "output", "grad_input")
 	for i, e := range chosen.Data {
 		if _, seen := share[int(e)]; !seen {
@@ -186,14 +193,12 @@ func (t *trial) far(line *ModuleLine, what ...string) (tokens []int) {
 	return tokens
 }
 
-// layerPath is the path of the module's layer, with a dot.
-func (t *trial) layerPath() string { return fmt.Sprintf("model.layers.%d.", t.module.Layer) }
-
 // mixUps returns hypotheses of tensors that were mixed up: the weights of another layer or of after
 // the step, the input of another module; and of a lower precision than the folder says.
 func (j *judge) mixUps(t *trial) (all []hypothesis) {
+	m := t.module
 	replace := func(name, says string, with func(param string) (step.Value, error)) {
-		all = append(all, hypothesis{name, says, func(c *reference.Call) {
+		all = append(all, hypothesis{name: name, says: says, change: func(c *reference.Call) {
 			own := c.Param
 			c.Param = func(param string) (reference.Tensor, error) {
 				if v, err := with(param); err == nil {
@@ -201,27 +206,41 @@ func (j *judge) mixUps(t *trial) (all []hypothesis) {
 				}
 				return own(param)
 			}
-		}, t.ways})
+		}})
 	}
-	if t.module.Kind == reference.Experts {
+	if m.Kind == reference.Experts {
 		replace("weights_transposed", "gate_up_proj is transposed in memory: its numbers are those of the transposed matrix, row by row", j.turned)
 	}
-	if len(t.module.Params) > 0 {
-		replace("weights_after", "the weights are those after the step", j.folder.After)
+	if len(m.Params) > 0 {
+		replace("weights_after", "the weights are those after the step", func(p string) (step.Value, error) { return j.folder.Read(step.After, p, step.Repeat{}) })
+	}
+	own, port := t.layerPath(), ""
+	if len(m.Inputs) > 0 {
+		port = m.Inputs[0].Name
+	}
+	var alike []string // that it could have read instead
+	for _, other := range []string{"input_layernorm.input", "input_layernorm.output", "post_attention_layernorm.input", "post_attention_layernorm.output", "self_attn.output"} {
+		alike = append(alike, own+other)
 	}
 	for layer := range j.folder.Model.Layers {
-		if path := fmt.Sprintf("model.layers.%d.", layer); len(t.module.Params) > 0 && t.module.Layer >= 0 && layer != t.module.Layer {
+		path := fmt.Sprintf("model.layers.%d.", layer)
+		if len(m.Params) > 0 && layer != m.Layer {
 			replace(fmt.Sprintf("weights_of_layer:%d", layer), fmt.Sprintf("the weights are those of layer %d", layer), func(p string) (step.Value, error) {
-				return j.folder.Weight(strings.Replace(p, t.layerPath(), path, 1))
+				return j.folder.Read(step.Weights, strings.Replace(p, own, path, 1), step.Repeat{})
 			})
 		}
+		if max(layer-m.Layer, m.Layer-layer) <= 2 {
+			alike = append(alike, strings.Replace(port, own, path, 1))
+		}
 	}
-	for _, name := range j.alike(t) {
-		all = append(all, hypothesis{"other_input", "it read " + name + " instead of " + t.module.Inputs[0].Name, func(c *reference.Call) {
-			if v, err := j.folder.Activation(name + t.repeat.Suffix()); err == nil && len(v.Data) == len(c.In[0].Data) {
-				c.In[0] = v.Tensor
-			}
-		}, t.ways})
+	for _, name := range alike {
+		v, err := j.folder.Read(step.Activations, name, t.repeat)
+		if name == port || m.Layer < 0 || m.Outputs[0].Name == name || err != nil || port == "" || len(v.Data) != len(t.held[port].Data) {
+			continue
+		}
+		all = append(all, hypothesis{name: "other_input", says: "it read " + name + " instead of " + port, change: func(c *reference.Call) {
+			c.Given = with(c.Given, outcome{m.Inputs[0].Label(): v.Tensor})
+		}})
 	}
 	for _, f := range []reference.Format{reference.BF16, reference.FP16} {
 		if base := t.ways[0]; base.Format == reference.FP32 {
@@ -232,25 +251,148 @@ func (j *judge) mixUps(t *trial) (all []hypothesis) {
 	return all
 }
 
-// alike lists recorded tensors that a module could have read by mistake: the same port of
-// neighbouring layers, and the hidden states of its own.
-func (j *judge) alike(t *trial) (names []string) {
-	if len(t.module.Inputs) == 0 || t.module.Layer < 0 {
+// turned returns half of an expert's fused weight of gate and up as it is if its memory holds the
+// transposed matrix.
+func (j *judge) turned(param string) (v step.Value, err error) {
+	up := strings.HasSuffix(param, "up_proj.weight")
+	var fused []float64
+	for _, half := range []string{"gate_proj.weight", "up_proj.weight"} {
+		name := param[:strings.LastIndex(strings.TrimSuffix(param, ".weight"), ".")+1] + half
+		if v, err = j.folder.Read(step.Weights, name, step.Repeat{}); err != nil || strings.HasSuffix(param, "down_proj.weight") {
+			return v, step.ErrAbsent
+		}
+		fused = append(fused, v.Data...)
+	}
+	cols := v.Dims[len(v.Dims)-1]
+	rows := len(fused) / cols
+	half := make([]float64, len(fused)/2)
+	for i := range half {
+		at := i
+		if up {
+			at += len(half)
+		}
+		half[i] = fused[at%rows*cols+at/rows]
+	}
+	v.Data = half
+	return v, nil
+}
+
+// fits are mistakes that have a constant, which the run alone knows. It is the one under which the
+// reference is nearest to the recorded output. Name and sentence have a place for it.
+var fits = map[string]struct {
+	name, says string
+	from, to   float64
+}{
+	"scale_other":      {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
+	"window_other":     {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
+	"norm_no_eps":      {"norm_eps_%.3g", "the norm's eps is %.2g", 1e-9, 1},
+	"norm_eps_outside": {"norm_eps_outside:%.3g", "the norm's eps is outside the root: it divides by rms + eps, with an eps of %.2g", 1e-9, 1},
+}
+
+// fitted returns the mistakes with their constants. few may be nil.
+func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis) {
+	recorded := t.held[t.module.Outputs[0].Label()]
+	if len(line.wrong("output")) == 0 || recorded == nil {
 		return nil
 	}
-	own := t.module.Inputs[0].Name
-	var candidates []string
-	for _, port := range []string{"input_layernorm.input", "input_layernorm.output", "post_attention_layernorm.input", "post_attention_layernorm.output", "self_attn.output"} {
-		candidates = append(candidates, t.layerPath()+port)
+	call := t.call
+	if few != nil {
+		call = *few
 	}
-	for layer := t.module.Layer - 2; layer <= t.module.Layer+2; layer++ {
-		candidates = append(candidates, strings.Replace(own, t.layerPath(), fmt.Sprintf("model.layers.%d.", layer), 1))
+	got := recorded.Rows(call.Rows(t.module.Kind), t.tokens).Data
+	for _, m := range reference.Mistakes() {
+		f, ok := fits[m.Name]
+		if !ok || !slices.Contains(m.Kinds, t.module.Kind) {
+			continue
+		}
+		miss := func(x float64) float64 {
+			trying := call
+			trying.Mistake = fmt.Sprintf(f.name, x)
+			o, err := t.module.Run(trying)
+			if want := o[t.module.Outputs[0].Label()].Data; err == nil && len(want) == len(got) {
+				return distance(got, want, nil)
+			}
+			return inf
+		}
+		if f.to == 0 {
+			f.to = float64(t.call.Batch.Seq)
+		}
+		constant := leastAt(f.from, f.to, miss)
+		all = append(all, hypothesis{name: fmt.Sprintf(f.name, constant), says: fmt.Sprintf(f.says, constant)})
 	}
-	for _, name := range candidates {
-		_, ok := j.folder.DType(step.Activations, name+t.repeat.Suffix())
-		if ok && name != own && t.module.Outputs[0].Name != name {
-			names = append(names, name)
+	return all
+}
+
+// leastAt returns where f is least between two positive numbers: on grids of ratios, each finer.
+func leastAt(from, to float64, f func(float64) float64) float64 {
+	const points = 36
+	best, nearest := from, inf
+	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000005; ratio = math.Pow(ratio, 0.25) {
+		center, steps := best, 5
+		if math.IsInf(nearest, 1) {
+			center, steps = math.Sqrt(from*to), points/2
+		}
+		for i := -steps; i <= steps; i++ {
+			x := center * math.Pow(ratio, float64(i))
+			if e := f(x); e < nearest {
+				best, nearest = x, e
+			}
 		}
 	}
-	return names
+	return best
+}
+
+// lostChoices looks for choices of experts that add nothing: each token's output is taken apart
+// into the contributions of its choices, by least squares.
+func (t *trial) lostChoices() *Cause {
+	gate := t.layerPath() + "mlp.gate"
+	chosen, ok := t.call.Given(gate + ".indices")
+	out := t.held[t.module.Outputs[0].Label()]
+	if t.module.Kind != reference.Experts || !ok || out == nil {
+		return nil
+	}
+	k, width := len(chosen.Data)/t.tokens, len(out.Data)/t.tokens
+	parts := make([][]float64, k)
+	for i := range k {
+		call := t.call
+		kept := reference.Tensor{Dims: chosen.Dims, Data: make([]float64, len(chosen.Data))}
+		for token := range t.tokens {
+			kept.Data[token*k+i] = 1
+		}
+		call.Given = with(call.Given, outcome{gate + ".kept": kept})
+		o, err := t.module.Run(call)
+		if err != nil {
+			return nil
+		}
+		parts[i] = o[t.module.Outputs[0].Label()].Data
+	}
+	lost, total, dropped := map[int]int{}, map[int]int{}, 0 // by expert
+	for token := range t.tokens {
+		row := func(x []float64) []float64 { return x[token*width : (token+1)*width] }
+		var rows [][]float64
+		for _, p := range parts {
+			rows = append(rows, row(p))
+		}
+		a, rest, ok := solve(row(out.Data), rows)
+		for i, expert := range chosen.Data[token*k : (token+1)*k] {
+			total[int(expert)]++
+			switch {
+			case normOf(row(out.Data), nil) == 0 || ok && rest < 0.1 && math.Abs(a[i]) < 0.1:
+				lost[int(expert)]++
+				dropped++
+			case !ok || rest > 0.1 || math.Abs(a[i]-1) > 0.1:
+				return nil // something else than lost choices
+			}
+		}
+	}
+	if dropped == 0 {
+		return nil
+	}
+	says := fmt.Sprintf("tokens are dropped: %d of %d choices of experts add nothing, those of experts %s, as a limit of capacity does", dropped, len(chosen.Data), joinInts(slices.Sorted(maps.Keys(lost))))
+	for e, n := range lost {
+		if n == total[e] && len(lost) == 1 {
+			says = fmt.Sprintf("an expert is missing: no token gets anything from expert %d", e)
+		}
+	}
+	return &Cause{Name: "tokens_dropped", Says: says}
 }

@@ -3,6 +3,7 @@ package referee
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -16,71 +17,50 @@ import (
 
 // gradientSum collects the local gradient of one parameter.
 type gradientSum struct {
-	dims   []int
-	parts  []Part // exact, by micro-batch
-	floors [][]float64
-	trial  *trial // the last one that added to it
+	parts    []part // exact, by micro-batch
+	floors   [][]float64
+	trial    *trial // the last one that added to it
+	finished bool   // it was judged
 }
 
 // accumulate adds a trial's gradients to the sums of its parameters.
 func (j *judge) accumulate(t *trial) {
-	for name, g := range t.exact.params {
+	for _, name := range t.module.Params {
 		if !slices.Contains(j.owners[name], t.module) {
 			continue
 		}
 		s := j.sums[name]
 		if s == nil {
-			s = &gradientSum{dims: g.Dims, floors: make([][]float64, len(t.floors))}
+			s = &gradientSum{floors: make([][]float64, len(t.floors))}
 			j.sums[name] = s
 		}
 		s.trial = t
-		s.add(fmt.Sprintf("micro-batch %d", t.repeat.MicroBatch), g.Data)
-		dtype, _ := j.folder.DType(step.Gradients, name)
-		low := dtype == "BF16" && !strings.Contains(j.folder.Info.Accumulation, "32")
+		micro := fmt.Sprintf("micro-batch %d", t.repeat.MicroBatch)
+		if at := slices.IndexFunc(s.parts, func(p part) bool { return p.name == micro }); at >= 0 {
+			s.parts[at].values = sum(s.parts[at].values, t.exact[name].Data)
+		} else {
+			s.parts = append(s.parts, part{micro, "micro-batches", t.exact[name].Data})
+		}
+		dtype, _ := j.folder.DType(step.Gradients, name, step.Repeat{})
+		format := reference.Exact
+		if dtype == "BF16" && !strings.Contains(j.folder.Info.Accumulation, "32") {
+			format = reference.BF16 // .grad is added to in its own type
+		}
 		for i, f := range t.floors {
-			if s.floors[i] == nil {
-				s.floors[i] = make([]float64, len(g.Data))
-			}
-			for k, x := range f.params[name].Data {
-				s.floors[i][k] += x
-				if low { // .grad is added to in its own type
-					s.floors[i][k] = roundBF16(s.floors[i][k])
-				}
+			s.floors[i] = sum(f[name].Data, s.floors[i])
+			for k, x := range s.floors[i] {
+				s.floors[i][k] = format.Round(x)
 			}
 		}
 	}
-}
-
-// add adds to the part of a name.
-func (s *gradientSum) add(name string, values []float64) {
-	for i := range s.parts {
-		if s.parts[i].Name == name {
-			for k, x := range values {
-				s.parts[i].Values[k] += x
-			}
-			return
-		}
-	}
-	s.parts = append(s.parts, Part{Name: name, Axis: "micro-batches", Values: slices.Clone(values)})
 }
 
 func (s *gradientSum) total() []float64 {
-	sum := slices.Clone(s.parts[0].Values)
+	total := s.parts[0].values
 	for _, p := range s.parts[1:] {
-		for i, x := range p.Values {
-			sum[i] += x
-		}
+		total = sum(total, p.values)
 	}
-	return sum
-}
-
-// roundBF16 rounds to nearest even.
-func roundBF16(x float64) float64 {
-	bits := math.Float32bits(float32(x))
-	if bits&0x7f800000 == 0x7f800000 {
-		return x
-	}
-	return float64(math.Float32frombits((bits + 0x7fff + bits>>16&1) &^ 0xffff))
+	return total
 }
 
 // gradients compares the gradients of a module's parameters, unless another module that is still to
@@ -88,27 +68,20 @@ func roundBF16(x float64) float64 {
 func (j *judge) gradients(m *reference.Module, line *ModuleLine) error {
 	for _, name := range m.Params {
 		s, owners := j.sums[name], j.owners[name]
-		if s == nil || owners[0] != m || j.finished[name] || j.incomplete() { // owners[0] is the last in order
+		if s == nil || owners[0] != m || s.finished || j.incomplete() { // owners[0] is the last in order
 			continue
 		}
-		c, err := j.gradient(name, s.total(), s.floors, s.dims)
+		c, err := j.gradient(name, s.total(), s.floors)
 		if err != nil {
 			return err
 		}
-		j.finished[name] = true
-		if c == nil {
-			delete(j.sums, name)
-			continue
-		}
-		if c.Wrong() {
-			if says, err := j.describeGradient(name, s, c); err != nil {
-				return err
-			} else if says != "" {
-				c.Note = says
+		if c != nil {
+			if c.Wrong() && c.Note == "" {
+				c.Note = j.describeGradient(name, s, c)
 			}
+			line.Comparisons = append(line.Comparisons, *c)
 		}
-		delete(j.sums, name)
-		line.Comparisons = append(line.Comparisons, *c)
+		j.sums[name] = &gradientSum{finished: true}
 	}
 	return nil
 }
@@ -118,10 +91,10 @@ func (j *judge) gradients(m *reference.Module, line *ModuleLine) error {
 func (j *judge) incomplete() bool { return len(j.folder.Incomplete()) > 0 }
 
 // gradient compares one gradient with its reference; nil if the folder has none, and may lack it.
-func (j *judge) gradient(name string, want []float64, floors [][]float64, dims []int) (*Comparison, error) {
-	v, err := j.folder.Gradient(name)
+func (j *judge) gradient(name string, want []float64, floors [][]float64) (*Comparison, error) {
+	v, err := j.folder.Read(step.Gradients, name, step.Repeat{})
 	if errors.Is(err, step.ErrAbsent) {
-		if normOf(want, nil) == 0 || !j.layerHasGradients(name) {
+		if normOf(want, nil) == 0 || j.frozen(name) {
 			return nil, nil
 		}
 		return &Comparison{What: "gradient", Name: name, Rows: 1, Statistic: "absent", Strain: inf, Scaled: true, Error: 1,
@@ -129,140 +102,127 @@ func (j *judge) gradient(name string, want []float64, floors [][]float64, dims [
 	} else if err != nil {
 		return nil, err
 	}
-	if len(v.Data) != len(want) {
-		return &Comparison{What: "gradient", Name: name, Statistic: "shape", Strain: inf, Note: fmt.Sprintf("it has shape %v, the parameter %v", v.Dims, dims)}, nil
+	p := tensorPair{got: v.Data, want: want, floors: floors, rows: 1, least: leastOf(v.DType)}
+	if len(v.Dims) == 2 {
+		p.rows = v.Dims[0]
 	}
-	rows := 1
-	if len(dims) == 2 {
-		rows = dims[0]
-	}
-	least := leastOf(v.DType)
 	if strings.Contains(name, "embed_tokens") {
-		least *= 1.5 // kernels round partial sums of a token that occurs often
+		p.least *= 1.5 // kernels round partial sums of a token that occurs often
 	}
-	parts := map[int]bool{} // by their first token
+	parts := map[int]bool{} // of the batch, by their first token
 	for _, r := range j.folder.Ranks {
 		if len(r.Tokens) > 0 && len(r.Tokens[0]) > 0 {
 			parts[r.Tokens[0][0]] = true
 		}
 	}
 	if n := len(parts); n > 1 { // each rank's gradient is rounded, and each partial sum of a ring
-		least *= math.Sqrt(1 + float64(n)/2)
+		p.least *= math.Sqrt(1 + float64(n)/2)
 	}
-	c := tensorPair{v.Data, want, floors, rows, least, nil}.compareWhole("gradient", name)
+	c := p.compareWhole("gradient", name)
 	return &c, nil
 }
 
-// layerHasGradients reports whether the folder has gradients of the same layer.
-func (j *judge) layerHasGradients(name string) bool {
-	prefix := name
-	if parts := strings.SplitN(name, ".", 4); len(parts) == 4 && parts[1] == "layers" {
-		prefix = strings.Join(parts[:3], ".") + "."
-	} else {
-		prefix = ""
+// frozen reports whether a gradient may be absent: step.json says so, or the folder has none of any
+// parameter of the same class, or none of the same layer.
+func (j *judge) frozen(name string) bool {
+	for _, other := range j.folder.Info.Frozen { // which may be the experts of a layer together
+		experts, _, fused := strings.Cut(other, "experts.")
+		if other == name || fused && strings.HasPrefix(name, experts+"experts.") {
+			return true
+		}
 	}
-	return slices.ContainsFunc(j.folder.Names(step.Gradients), func(other string) bool { return strings.HasPrefix(other, prefix) })
+	layer, class := false, classOf(name+".") == name+"."
+	for _, other := range j.folder.Names(step.Gradients, false) {
+		class = class || classOf(other+".") == classOf(name+".")
+		layer = layer || layerOf(name) < 0 || layerOf(other) == layerOf(name)
+	}
+	if missing := "gradients of " + classOf(name+"."); layer && !class && !slices.Contains(j.report.Missing, missing) {
+		j.report.Missing = append(j.report.Missing, missing)
+	}
+	return !layer || !class
 }
 
 // describeGradient says what a wrong gradient is, as far as its parts and the weights tell: parts
 // of ranks or micro-batches, weight decay, or the gradient of another parameter.
-func (j *judge) describeGradient(name string, s *gradientSum, c *Comparison) (string, error) {
-	v, err := j.folder.Gradient(name)
-	if err != nil || len(v.Data) != len(s.parts[0].Values) {
-		return "", nil
+func (j *judge) describeGradient(name string, s *gradientSum, c *Comparison) string {
+	v, err := j.folder.Read(step.Gradients, name, step.Repeat{})
+	if err != nil {
+		return ""
 	}
-	tolerance := max(3*wholeBound*c.Floor, 3*c.WorstFloor)
-	if len(s.parts) > 1 {
-		if says := fitParts(v.Data, s.parts, c.within, tolerance); says != "" {
-			return says, nil
-		}
-	}
-	for _, parts := range j.rankParts(name, s) {
-		if says := fitParts(v.Data, parts, c.within, tolerance); says != "" {
-			return says, nil
+	tolerance, total := max(3*wholeBound*c.Floor, 3*c.WorstFloor), s.total()
+	for _, parts := range append(j.rankParts(name, s), s.parts) {
+		if says := describeParts(v.Data, parts, *c, tolerance); len(parts) > 1 && says != "" {
+			return says
 		}
 	}
 	if c.Scaled {
-		return "", nil
+		return ""
 	}
-	if w, err := j.folder.Weight(name); err == nil && len(w.Data) == len(v.Data) {
-		total := s.total()
-		if a, rest, ok := solve(v.Data, [][]float64{total, w.Data}); ok && c.within(rest) && math.Abs(a[0]-1) < max(0.05, tolerance) {
-			return fmt.Sprintf("it is the local gradient + %s × the weight: weight decay was added to the gradient", factorText(a[1])), nil
+	is := func(what ...[]float64) (a []float64) {
+		if len(what[0]) != len(v.Data) {
+			return nil
 		}
-		if len(s.dims) == 2 && s.dims[0] == s.dims[1] {
-			turned := transpose(total, s.dims[0])
-			if a, rest, ok := solve(v.Data, [][]float64{turned}); ok && c.within(rest) {
-				return fmt.Sprintf("it is %s × the local gradient, transposed", factorText(a[0])), nil
-			}
+		if a, rest, ok := solve(v.Data, what); ok && c.within(rest) {
+			return a
+		}
+		return nil
+	}
+	if w, err := j.folder.Read(step.Weights, name, step.Repeat{}); err == nil {
+		if a := is(w.Data, total); a != nil && math.Abs(a[1]-1) < max(0.05, tolerance) {
+			return fmt.Sprintf("it is the local gradient + %s × the weight: weight decay was added to the gradient", factorText(a[0]))
 		}
 	}
-	for other, o := range s.trial.exact.params { // experts swapped, gate for up
-		if other == name || len(o.Data) != len(v.Data) || normOf(o.Data, nil) == 0 {
+	if n := len(v.Data) / c.Rows; n == c.Rows {
+		turned := make([]float64, len(total))
+		for i, x := range total {
+			turned[i%n*n+i/n] = x
+		}
+		if a := is(turned); a != nil {
+			return fmt.Sprintf("it is %s × the local gradient, transposed", factorText(a[0]))
+		}
+	}
+	for _, other := range s.trial.module.Params { // experts swapped, gate for up
+		if other == name || normOf(s.trial.exact[other].Data, nil) == 0 {
 			continue
 		}
-		if a, rest, ok := solve(v.Data, [][]float64{o.Data}); ok && c.within(rest) {
-			return fmt.Sprintf("it is %s × the gradient of %s", factorText(a[0]), other), nil
+		if a := is(s.trial.exact[other].Data); a != nil {
+			return fmt.Sprintf("it is %s × the gradient of %s", factorText(a[0]), other)
 		}
 	}
-	return "", nil
-}
-
-func fitParts(y []float64, parts []Part, within func(float64) bool, tolerance float64) string {
-	values := make([][]float64, len(parts))
-	for i, p := range parts {
-		values[i] = p.Values
-	}
-	a, rest, ok := solve(y, values)
-	if !ok || !within(rest) {
-		return ""
-	}
-	same := true
-	for _, x := range a {
-		same = same && math.Abs(x-a[0]) < max(0.02, tolerance)*math.Max(1, math.Abs(a[0]))
-	}
-	if same { // a common factor, which is said elsewhere
-		return ""
-	}
-	return describeParts(parts, a, tolerance)
+	return ""
 }
 
 // rankParts returns the gradient of the tokens of each coordinate, by mesh dimension.
-func (j *judge) rankParts(name string, s *gradientSum) (all [][]Part) {
-	ranks, t := j.folder.Ranks, s.trial
-	if len(ranks) < 2 || len(s.parts) > 1 || !t.backward {
+func (j *judge) rankParts(name string, s *gradientSum) (all [][]part) {
+	if len(j.folder.Ranks) < 2 || len(s.parts) > 1 {
 		return nil
 	}
-	axes := map[string]int{}
-	for _, r := range ranks {
-		for axis, at := range r.Coordinate {
-			axes[axis] = max(axes[axis], at+1)
-		}
-	}
-	for axis, size := range axes {
-		if size < 2 || size > 16 {
+	t := s.trial
+	for _, axis := range j.mesh() {
+		if axis.size < 2 || axis.size > 16 || axis.name == "ranks" {
 			continue
 		}
-		var parts []Part
-		for at := range size {
+		var parts []part
+		for at := range int(axis.size) {
 			mine := make([]bool, t.tokens)
-			for _, r := range ranks {
+			for _, r := range j.folder.Ranks {
 				for _, token := range r.Tokens[t.repeat.MicroBatch] {
-					if r.Coordinate[axis] == at && token < len(mine) {
-						mine[token] = true
-					}
+					mine[token] = mine[token] || r.Coordinate[axis.name] == at
 				}
 			}
-			part := *t
-			part.gradOut = slices.Clone(t.gradOut)
-			for i, g := range part.gradOut {
-				part.gradOut[i] = masked(g, mine)
+			gradients := map[string]reference.Tensor{}
+			for _, p := range t.module.Outputs {
+				if v := t.held[p.Gradient().Label()]; v != nil && len(v.Dims) > 0 && v.Dims[0] == t.tokens {
+					gradients[p.Gradient().Label()] = masked(v.Tensor, mine)
+				}
 			}
-			o, err := part.run(t.call)
+			call := t.call
+			call.Given = with(call.Given, gradients)
+			o, err := t.run(call)
 			if err != nil {
 				return nil
 			}
-			parts = append(parts, Part{Name: fmt.Sprintf("%s rank %d", axis, at), Axis: axis, Values: o.params[name].Data})
+			parts = append(parts, part{fmt.Sprintf("%s rank %d", axis.name, at), axis.name, o[name].Data})
 		}
 		all = append(all, parts)
 	}
@@ -271,9 +231,6 @@ func (j *judge) rankParts(name string, s *gradientSum) (all [][]Part) {
 
 // masked returns a gradient with the rows of other tokens set to zero.
 func masked(g reference.Tensor, mine []bool) reference.Tensor {
-	if len(g.Dims) == 0 || g.Dims[0] != len(mine) {
-		return g
-	}
 	width, data := len(g.Data)/len(mine), slices.Clone(g.Data)
 	for token, keep := range mine {
 		if !keep {
@@ -283,12 +240,151 @@ func masked(g reference.Tensor, mine []bool) reference.Tensor {
 	return reference.Tensor{Dims: g.Dims, Data: data}
 }
 
-func transpose(x []float64, n int) []float64 {
-	out := make([]float64, len(x))
-	for r := range n {
-		for c := range n {
-			out[c*n+r] = x[r*n+c]
+// sameFactor is how far two factors may be apart to count as one.
+const sameFactor = 0.01
+
+func near(x, y float64) bool { return math.Abs(x/y-1) < sameFactor }
+
+// settle finds the factor that most modules' gradients share. It is no fault of any one module:
+// clipping or averaging over ranks scales all. Gradients without it are then the wrong ones.
+func (j *judge) settle() {
+	var votes []float64
+	var all, loss []*Comparison
+	for _, line := range j.report.Modules {
+		var factors []float64
+		for i := range line.Comparisons {
+			c := &line.Comparisons[i]
+			if c.Factor == 0 || c.Wrong() && !c.Scaled {
+				continue
+			}
+			if k := reference.Kind(line.Kind); c.What == "grad_input" && (k == reference.Loss || k == reference.Head) {
+				loss = append(loss, c)
+			}
+			if c.What == "gradient" && c.Floor > 0 {
+				all, factors = append(all, c), append(factors, c.Factor)
+			}
+		}
+		if len(factors) > 0 {
+			votes = append(votes, median(factors))
 		}
 	}
-	return out
+	common, agree := median(votes), 0
+	for _, v := range votes {
+		if math.Abs(v/common-1) < 2*sameFactor {
+			agree++
+		}
+	}
+	if len(votes) < 3 || agree*3 < len(votes)*2 || math.Abs(common-1) <= 3*sameFactor {
+		common = 1
+	}
+	for _, c := range all {
+		if common == 1 {
+			break
+		}
+		if c.Factor /= common; math.Abs(c.Factor-1) < sameFactor+c.Floor {
+			c.forgive()
+		} else if !c.Scaled {
+			c.Scaled, c.Strain = true, 1/max(c.Floor, 1e-9)
+			c.Note = fmt.Sprintf("the gradient is %s × the local one, and those of all other weights are %s ×", factorText(c.Factor*common), factorText(common))
+		}
+	}
+	j.settleLoss(common, loss, len(all))
+	for _, line := range j.report.Modules {
+		line.setVerdict()
+	}
+}
+
+// settleLoss judges the factor of the loss's gradient together with that of all weights. A loss
+// that is a mean over the targets of each rank goes with gradients that are averaged over ranks,
+// and a loss by the number of micro-batches with a sum over these.
+func (j *judge) settleLoss(common float64, loss []*Comparison, count int) {
+	micro, averaged := float64(max(j.folder.Info.MicroBatches, 1)), near(common, 1)
+	for _, s := range j.mesh() {
+		averaged = averaged || near(common, 1/s.size)
+	}
+	total := common
+	if len(loss) > 0 {
+		total *= loss[len(loss)-1].Factor
+	}
+	switch {
+	case averaged && len(loss) == 0:
+	case averaged && (near(total, 1/micro) || near(total, 1)):
+		for _, c := range loss {
+			c.forgive()
+		}
+		if !near(total, 1/micro) {
+			j.report.doubt(fmt.Sprintf("the gradients are sums over %g micro-batches, whose losses are not divided by %g: step.json does not state whether they should be", micro, micro))
+		}
+	case !near(common, 1):
+		j.commonFactor(common, count)
+	}
+}
+
+// commonFactor says what a factor of all gradients means. A step folder states that gradients are
+// neither clipped nor scaled; the loss scale of step.json is no fault.
+func (j *judge) commonFactor(k float64, count int) {
+	says := fmt.Sprintf("all %d gradients of weights are %s × what the recorded gradients of outputs give", count, factorText(k))
+	if s := j.folder.Info.LossScale; s != 1 && near(k, 1/s) {
+		j.report.Read = append(j.report.Read, says+": the loss scale was taken off")
+		return
+	}
+	says += map[bool]string{true: ": a common factor, as if they were clipped before they were saved", false: ": a common factor, as if a loss scale was not taken off"}[k < 1]
+	says += j.explainFactor(k)
+	if strings.HasPrefix(j.folder.Form, "step") {
+		j.report.Findings = append(j.report.Findings, &Finding{Module: "all weights", Part: "gradient", Says: []string{says}, Factor: k, Look: "clipping, the loss scale and the reduction over ranks, between the backward pass and the optimizer"})
+		return
+	}
+	j.report.doubt(says + "; the folder does not state it")
+}
+
+// size is a count of the step that a factor may come from.
+type size struct {
+	name string
+	size float64
+}
+
+// mesh lists the dimensions of a parallel run's mesh, and the number of its ranks.
+func (j *judge) mesh() (all []size) {
+	mesh := map[string]int{}
+	for _, r := range j.folder.Ranks {
+		for axis, at := range r.Coordinate {
+			mesh[axis] = max(mesh[axis], at+1)
+		}
+	}
+	for _, axis := range slices.Sorted(maps.Keys(mesh)) {
+		all = append(all, size{axis, float64(mesh[axis])})
+	}
+	return append(all, size{"ranks", float64(max(len(j.folder.Ranks), j.folder.Info.Ranks, 1))})
+}
+
+// explainFactor says what a factor may come from, in brackets; "" if nothing fits.
+func (j *judge) explainFactor(k float64) string {
+	c, info := j.folder.Model, j.folder.Info
+	sizes := append(j.mesh(), size{"micro-batches", float64(max(info.MicroBatches, len(j.repeats)))}, size{"loss scale", info.LossScale},
+		size{"routed_scaling_factor", c.RouteScale}, size{"experts per token", float64(c.TopK)}, size{"experts", float64(c.Experts)})
+	if b, err := j.folder.Batch(j.repeats[0]); err == nil {
+		sizes = append(sizes, size{"sequences", float64(b.Batch)}, size{"tokens", float64(b.Batch * b.Seq)})
+	}
+	var readings []string
+	for _, s := range sizes {
+		switch {
+		case s.size <= 1:
+		case near(k, s.size):
+			readings = append(readings, fmt.Sprintf("%g is the number of %s: a sum over it where a mean is meant, or done twice", s.size, s.name))
+		case near(k*s.size, 1):
+			readings = append(readings, fmt.Sprintf("%g is the number of %s: divided by it once too often", s.size, s.name))
+		}
+	}
+	switch {
+	case k == 0:
+		readings = []string{"zero: frozen, detached, or never summed up"}
+	case near(k, -1):
+		readings = []string{"the sign is wrong"}
+	case near(k, 2) && len(readings) == 0:
+		readings = []string{"added twice"}
+	}
+	if len(readings) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(readings, "; or ") + ")"
 }

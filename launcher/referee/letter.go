@@ -1,10 +1,14 @@
 package referee
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 
 	"spmoe/moe/reference"
 )
@@ -80,103 +84,57 @@ func shortName(l *ModuleLine) string {
 	return "  " + strings.TrimPrefix(rest, ".")
 }
 
-// Letter prints the verdict in words.
-func (p *Printer) Letter(r *Report) {
-	p.paragraph("", "%s", "")
-	p.list("Read", r.Read, 8)
-	p.list("Not there", r.Missing, 8)
-	p.list("Not compared", r.Unread, 4)
-	p.list("Names that the model does not have", r.Unknown, 4)
-	switch r.Verdict {
-	case Right:
-		p.paragraph("", "RIGHT: %d comparisons, none beyond what rounding explains.", r.Compared)
-	case CannotTell:
-		p.paragraph("", "CANNOT TELL: %d comparisons, none wrong.", r.Compared)
-	case Wrong:
-		first := r.Findings[0]
-		p.paragraph("", "WRONG. First in %s (%s).", first.Module, first.Part)
-		for i, f := range r.Findings[:min(12, len(r.Findings))] {
-			if i == 1 {
-				p.paragraph("", "Further findings, each judged on its own input:")
-			}
-			p.finding(i+1, f)
+//go:embed letter.txt
+var letterText string
+
+// letter writes paragraphs, each on a line behind its lead and a bar.
+var letter = template.Must(template.New("letter").Funcs(template.FuncMap{
+	"plain": plain, "percent": percent, "ints": joinInts,
+	"first": func(all []*Finding) []*Finding { return all[:min(12, len(all))] },
+	"names": func(all []string) string {
+		return fmt.Sprintf("%s and %d more", plain(strings.Join(all[:3], ", ")), len(all)-3)
+	},
+	"number": func(i int) string { return fmt.Sprintf("%2d. ", i+1) },
+	"list": func(title string, all []string, most int) map[string]any {
+		var items []string
+		for _, item := range all[:min(most, len(all))] {
+			items = append(items, plain(item))
 		}
-		if n := len(r.Findings) - 12; n > 0 {
-			p.paragraph("", "%s more: --json lists all.", counted(n, "finding"))
+		if n := len(all) - most; n > 0 {
+			items = append(items, fmt.Sprintf("and %d more", n))
 		}
-	}
-	p.list("Cannot be told", r.Doubts, 8)
-	if r.Compared > 0 {
+		return map[string]any{"Title": title, "Items": items}
+	},
+	"largest": func(strains map[string]float64) string {
 		worst, strain := "", 0.0
-		for name, s := range r.Strains {
-			if s > strain {
-				worst, strain = name, s
+		for _, name := range slices.Sorted(maps.Keys(strains)) {
+			if strains[name] > strain {
+				worst, strain = name, strains[name]
 			}
 		}
-		p.paragraph("", "An error of %s of a tensor would have been seen in every module that is right. The largest statistic of these is %.2f of its threshold (%s).", percent(r.Resolution), strain, worst)
-	}
-}
+		return fmt.Sprintf("The largest statistic of these is %.2f of its threshold (%s).", strain, worst)
+	},
+}).Parse(letterText))
 
-func (p *Printer) finding(number int, f *Finding) {
-	p.paragraph(fmt.Sprintf("%2d. ", number), "%s, %s:", f.Module, f.Part)
-	for _, says := range f.Says {
-		p.paragraph("    ", "%s", says)
+// Letter prints the verdict in words.
+func (p *Printer) Letter(r *Report) error {
+	var text strings.Builder
+	if err := letter.Execute(&text, r); err != nil {
+		return err
 	}
-	if n := len(f.Names); n > len(f.Says) && n > 3 {
-		p.paragraph("    ", "tensors: %s%s", strings.Join(f.Names[:min(3, n)], ", "), more(n-3))
-	}
-	if len(f.Tokens) > 0 {
-		p.paragraph("    ", "worst tokens: %s", joinInts(f.Tokens))
-	}
-	switch {
-	case len(f.Causes) == 1:
-		p.paragraph("    ", "Explained by: %s [%s].", f.Causes[0].Says, f.Causes[0].Name)
-	case len(f.Causes) > 1:
-		p.paragraph("    ", "Explained equally by:")
-		for _, c := range f.Causes {
-			p.paragraph("      - ", "%s [%s]", c.Says, c.Name)
+	for line := range strings.Lines(text.String()) {
+		if lead, words, ok := strings.Cut(line, "|"); ok {
+			p.paragraph(lead, words)
 		}
-	case f.Factor == 0 && f.Part != "folder" && f.Part != "gradient":
-		p.paragraph("    ", "No known mistake explains it.")
 	}
-	if f.Look != "" {
-		p.paragraph("    ", "Look at %s.", f.Look)
-	}
-}
-
-func more(n int) string {
-	if n <= 0 {
-		return ""
-	}
-	return fmt.Sprintf(" and %d more", n)
-}
-
-func joinInts(x []int) string {
-	parts := make([]string, len(x))
-	for i, v := range x {
-		parts[i] = strconv.Itoa(v)
-	}
-	return strings.Join(parts, ", ")
-}
-
-func (p *Printer) list(title string, items []string, most int) {
-	if len(items) == 0 {
-		return
-	}
-	p.paragraph("", "%s:", title)
-	for _, item := range items[:min(most, len(items))] {
-		p.paragraph("  - ", "%s", item)
-	}
-	if n := len(items) - most; n > 0 {
-		p.paragraph("  - ", "and %d more", n)
-	}
+	return nil
 }
 
 // paragraph prints text wrapped at 80 columns, behind a lead that later lines are indented by.
-func (p *Printer) paragraph(lead, format string, args ...any) {
+func (p *Printer) paragraph(lead, text string) {
 	width := columns80 - len(lead)
 	line := ""
-	for _, word := range strings.Fields(plain(fmt.Sprintf(format, args...))) {
+	for _, word := range strings.Fields(text) {
 		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
 			fmt.Fprintf(p.out, "%s%s\n", lead, line)
 			lead, line = strings.Repeat(" ", len(lead)), ""

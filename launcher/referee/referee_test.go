@@ -1,11 +1,18 @@
 package referee
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/step"
 	"spmoe/moe/reference"
 )
@@ -39,14 +46,19 @@ func TestComparisons(t *testing.T) {
 		wrong  string // statistic; "": right
 		whole  bool   // the gradient of a weight is wrong
 	}{
-		"equal noise":     {func(p *tensorPair) {}, "", false},
-		"three times it":  {func(p *tensorPair) { p.got = noisy(rand.New(rand.NewPCG(9, 9)), p.want, 12e-3) }, "median", true},
-		"one row":         {func(p *tensorPair) { p.got[64*5+3] += 2 }, "worst", true},
-		"a bias":          {func(p *tensorPair) { scaled(p.got, 1.004) }, "factor", false},
-		"a factor":        {func(p *tensorPair) { scaled(p.got, 2) }, "median", true},
-		"zeros":           {func(p *tensorPair) { scaled(p.got, 0) }, "median", true},
+		"equal noise":    {func(p *tensorPair) {}, "", false},
+		"three times it": {func(p *tensorPair) { p.got = noisy(rand.New(rand.NewPCG(9, 9)), p.want, 12e-3) }, "median", true},
+		"one row":        {func(p *tensorPair) { p.got[64*5+3] += 2 }, "worst", true},
+		"a bias":         {func(p *tensorPair) { scaled(p.got, 1.004) }, "factor", false},
+		"a factor":       {func(p *tensorPair) { scaled(p.got, 2) }, "median", true},
+		"zeros":          {func(p *tensorPair) { scaled(p.got, 0) }, "median", true},
+		"a row of nothing": {func(p *tensorPair) {
+			for _, x := range append([][]float64{p.want}, p.floors...) {
+				scaled(x[64*5:64*6], 1e-6)
+			}
+			scaled(p.got[64*5:64*6], 1e-4)
+		}, "", false},
 		"a NaN":           {func(p *tensorPair) { p.got[70] = math.NaN() }, "worst", true},
-		"padding is off":  {func(p *tensorPair) { p.got[0] = 99; p.skip = func(row int) bool { return row == 0 } }, "", true},
 		"nothing at all":  {func(p *tensorPair) { scaled(p.got, 0); scaled(p.want, 0); p.floors = nil }, "", false},
 		"out of a zero":   {func(p *tensorPair) { scaled(p.want, 0); p.floors = nil }, "median", true},
 		"a small channel": {func(p *tensorPair) { outlier(p, 1e3); p.got[64*7+5] += 3 }, "worst", false},
@@ -105,14 +117,17 @@ func TestRegret(t *testing.T) {
 		"none of the experts":         {nil, []float64{0, 8}, true},
 		"the best of the other group": {[]float64{1.7, 1.35}, []float64{4, 6}, true},
 		"the best of the best group":  {[]float64{1.2, 1.35}, []float64{4, 6}, false},
+		"more groups than allowed":    {[]float64{1.7, 1.7}, []float64{0, 1, 4}, true},
 		"a group within rounding":     {[]float64{1.7, 1.6999}, []float64{4, 6}, false},
 	} {
 		m := &reference.Module{Path: "gate", Kind: reference.Router}
-		tr := &trial{module: m, tokens: 1, openGroups: 1, call: reference.Call{Batch: &reference.Batch{}, Choices: map[string]reference.Tensor{"gate.indices": tensor(c.picks)}}}
-		exact := outcome{extra: map[string]reference.Tensor{"choice": tensor(scores)}}
-		floor := outcome{extra: map[string]reference.Tensor{"choice": tensor(noisy(rand.New(rand.NewPCG(1, 2)), scores, 1e-4))}}
+		j := &judge{folder: &step.Folder{Model: &reference.Config{TopKGroups: 1}}}
+		picks := tensor(c.picks)
+		tr := &trial{judge: j, module: m, tokens: 1, call: reference.Call{Batch: &reference.Batch{}, Given: known(outcome{"gate.indices": picks})}}
+		exact := outcome{"gate.choice": tensor(scores)}
+		floor := outcome{"gate.choice": tensor(noisy(rand.New(rand.NewPCG(1, 2)), scores, 1e-4))}
 		if c.groups != nil {
-			exact.extra["groups"], floor.extra["groups"] = tensor(c.groups), tensor(noisy(rand.New(rand.NewPCG(3, 4)), c.groups, 1e-4))
+			exact["gate.groups"], floor["gate.groups"] = tensor(c.groups), tensor(noisy(rand.New(rand.NewPCG(3, 4)), c.groups, 1e-4))
 		}
 		if got, ok := tr.regret(exact, []outcome{floor}, nil); !ok || got.Wrong() != c.wrong {
 			t.Errorf("%s: %+v, want wrong %v", name, got, c.wrong)
@@ -123,10 +138,10 @@ func TestRegret(t *testing.T) {
 // A gradient that is not the sum of its parts is told apart into them.
 func TestParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	parts := []Part{{Name: "dp rank 0", Axis: "dp"}, {Name: "dp rank 1", Axis: "dp"}}
+	parts := []part{{name: "dp rank 0", axis: "dp"}, {name: "dp rank 1", axis: "dp"}}
 	for i := range parts {
 		for range 100 {
-			parts[i].Values = append(parts[i].Values, rng.NormFloat64())
+			parts[i].values = append(parts[i].values, rng.NormFloat64())
 		}
 	}
 	for _, c := range []struct {
@@ -138,9 +153,9 @@ func TestParts(t *testing.T) {
 	} {
 		y := make([]float64, 100)
 		for i := range y {
-			y[i] = c.a*parts[0].Values[i] + c.b*parts[1].Values[i]
+			y[i] = c.a*parts[0].values[i] + c.b*parts[1].values[i]
 		}
-		got := fitParts(y, parts, func(rest float64) bool { return rest < 1e-9 }, 1e-9)
+		got := describeParts(y, parts, Comparison{Floor: 1e-9}, 1e-9)
 		if got != c.want && (c.want == "" || !strings.Contains(got, c.want)) {
 			t.Errorf("%g, %g: %q, want %q", c.a, c.b, got, c.want)
 		}
@@ -155,7 +170,7 @@ func TestParts(t *testing.T) {
 // TestGoldens: a right step of each family is right, with room below the thresholds.
 func TestGoldens(t *testing.T) {
 	for _, name := range []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny"} {
-		report, err := Judge("../golden/testdata/"+name, Options{})
+		report, err := Judge("../golden/testdata/"+name, func(*ModuleLine) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,5 +185,138 @@ func TestGoldens(t *testing.T) {
 	}
 	if _, err := step.Open(t.TempDir()); err == nil {
 		t.Error("an empty folder opens")
+	}
+}
+
+// TestWrite: a folder of the reference's own activations and gradients is right, and its expert
+// gradients times two are not.
+func TestWrite(t *testing.T) {
+	golden, err := filepath.Abs("../golden/testdata/deepseek_v3_tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config, err := os.ReadFile(filepath.Join(golden, "config.json"))
+	recorded, opened := safetensors.Open(filepath.Join(golden, "activations.safetensors"))
+	if err := errors.Join(err, opened, Write(golden, dir)); err != nil {
+		t.Fatal(err)
+	}
+	defer recorded.Close()
+	var batch []safetensors.Tensor
+	for name, as := range map[string]string{"input_ids": "input_ids", "target_ids": "labels"} {
+		info, _ := recorded.Info(name)
+		data, err := recorded.Bytes(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch = append(batch, safetensors.Tensor{Name: as, DType: info.DType, Shape: info.Shape, Data: data})
+	}
+	facts := fmt.Sprintf(`{"format": "step-1", "labels_shifted": true, "weights": %q}`, golden)
+	judge := func() *Report {
+		report, err := Judge(dir, func(*ModuleLine) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644), os.WriteFile(filepath.Join(dir, "step.json"), []byte(facts), 0o644),
+		safetensors.Write(filepath.Join(dir, "batch.safetensors"), batch, nil)); err != nil {
+		t.Fatal(err)
+	}
+	r := judge()
+	ofLoss := func(l *ModuleLine) bool { return l.Path == "loss" && l.worst("grad_input") != nil }
+	if r.Verdict != Right || r.Compared < 350 || !slices.ContainsFunc(r.Modules, ofLoss) {
+		t.Errorf("%s, %d compared, %v, %+v", r.Verdict, r.Compared, r.Doubts, r.Findings)
+	}
+	gradients, err := safetensors.Open(filepath.Join(dir, "gradients.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doubled []safetensors.Tensor
+	for _, info := range gradients.Tensors() {
+		values, err := gradients.Float32s(info.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range values {
+			if strings.Contains(info.Name, ".experts.") {
+				values[i] *= 2
+			}
+		}
+		data, _ := binary.Append(nil, binary.LittleEndian, values)
+		doubled = append(doubled, safetensors.Tensor{Name: info.Name, DType: "F32", Shape: info.Shape, Data: data})
+	}
+	gradients.Close()
+	if err := safetensors.Write(filepath.Join(dir, "gradients.safetensors"), doubled, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r = judge(); len(r.Findings) != 1 || r.Findings[0].Module != "model.layers.1.mlp.experts" || math.Abs(r.Findings[0].Factor-2) > 1e-3 {
+		t.Errorf("%s, %+v", r.Verdict, r.Findings)
+	}
+}
+
+// planted returns a trial of a module of a golden step, whose outputs are those of a mistake.
+func planted(t *testing.T, path, mistake string) (*judge, *trial, *ModuleLine) {
+	folder, err := step.Open("../golden/testdata/deepseek_v3_tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { folder.Close() })
+	j := newJudge(folder)
+	m := j.byPath[path]
+	tr, err := j.open(m, j.repeats[0])
+	if err != nil || tr == nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	call := tr.call
+	call.Mistake = mistake
+	tr.backward = false
+	o, err := tr.run(call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.held[m.Outputs[0].Name].Data = o[m.Outputs[0].Name].Data
+	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer}
+	if tr.exact, tr.floors, err = tr.compute(tr.call, tr.ways); err != nil {
+		t.Fatal(err)
+	}
+	line.add(tr.compareAll(tr.exact, tr.floors, nil))
+	return j, tr, line
+}
+
+// The constant of a mistake, and the experts that are swapped, are found from the output alone.
+// What no mistake explains has no cause, though constants are fitted.
+func TestCauses(t *testing.T) {
+	const layer = "model.layers.1"
+	for mistake, path := range map[string]string{"scale_other:1.87": layer, "window_other:12": layer, "experts_swapped:3,5": layer + ".mlp", "": layer + ".mlp"} {
+		j, tr, line := planted(t, path, mistake)
+		if mistake == "" {
+			if len(line.wrong()) > 0 {
+				t.Error("it is wrong without a mistake")
+			}
+			for i, out := 0, tr.held[path+".output"].Data; i < 640; i++ {
+				out[i] *= 1 + 0.3*float64(i%3)
+			}
+			line.Comparisons = tr.compareAll(tr.exact, tr.floors, nil)
+		}
+		if len(line.wrong()) == 0 {
+			t.Errorf("%q is not seen", mistake)
+			continue
+		}
+		causes := j.explain(tr, line)
+		named := slices.ContainsFunc(causes[:min(1, len(causes))], func(c Cause) bool {
+			return c.Name == mistake || c.Name == strings.Replace(mistake, "3,5", "5,3", 1)
+		})
+		if named != (mistake != "") || mistake == "" && len(causes) > 0 {
+			t.Errorf("%q: %+v", mistake, causes)
+		}
+	}
+}
+
+// known returns a lookup of tensors by name for Call.Given.
+func known(tensors map[string]reference.Tensor) func(name string) (reference.Tensor, bool) {
+	return func(name string) (reference.Tensor, bool) {
+		x, ok := tensors[name]
+		return x, ok
 	}
 }

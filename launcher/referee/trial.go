@@ -3,7 +3,9 @@ package referee
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"spmoe/launcher/step"
 	"spmoe/moe/reference"
@@ -12,273 +14,233 @@ import (
 // trial is one call of a module with all that the run recorded of it. The reference computes the
 // module from the recorded inputs and output gradients.
 type trial struct {
-	module *reference.Module
-	repeat step.Repeat
-	call   reference.Call
-	tokens int // rows of its inputs, 0 for a module without
+	judge    *judge
+	module   *reference.Module
+	repeat   step.Repeat
+	call     reference.Call
+	tokens   int
+	held     map[string]*step.Value // by label of a port; nil: not recorded
+	backward bool                   // the gradients of all outputs are recorded
+	ways     []reference.Rounding
+	least    float64 // relative error of a row that the module's format costs
 
-	out, gradIn []*observed // nil: not recorded
-	gradOut     []reference.Tensor
-	backward    bool // gradOut holds all of them
-	router      *routerGradients
-	ways        []reference.Rounding
-	least       float64 // of the module's format
-	openGroups  int     // groups of experts that a token may use; 0: no groups
+	logits    bool      // both gradients of a router are recorded
+	auxiliary []float64 // the gradient of auxiliary losses at its logits; nil: none
 
 	exact  outcome
 	floors []outcome
 }
 
-// observed is a tensor that the run recorded.
-type observed struct {
-	name string
-	step.Value
-}
-
 // outcome is what the reference computes for a trial.
-type outcome struct {
-	out, gradIn []reference.Tensor
-	params      map[string]reference.Tensor
-	extra       map[string]reference.Tensor
-	logits      reference.Tensor // the gradient of a router's logits
-}
+type outcome = map[string]reference.Tensor
 
-// read returns the recorded tensor of a port, or of its gradient. Both may be columns of a wider
-// tensor. A tensor that is not there is nil.
-func (j *judge) read(m *reference.Module, name string, p reference.Port, r step.Repeat) (*observed, error) {
-	if !glue(m) {
-		name = j.find(name, r)
+// read returns the recorded tensor of a port, or nil. A port without a name of its own in a folder
+// has that of a port that holds the same.
+func (t *trial) read(p reference.Port) (*step.Value, error) {
+	if v, ok := t.held[p.Label()]; ok {
+		return v, nil
 	}
-	full := name + r.Suffix()
-	v, err := j.folder.Activation(full)
-	if errors.Is(err, step.ErrAbsent) || name == "" {
+	name := p.Name
+	if !t.module.Kind.Glue() || strings.Contains(name, ".hidden") {
+		name = t.judge.find(name, t.repeat)
+	}
+	v, err := t.judge.folder.Read(step.Activations, name, t.repeat)
+	if errors.Is(err, step.ErrAbsent) {
+		t.held[p.Label()] = nil
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
 	if p.Hi > 0 {
 		if len(v.Dims) == 0 || v.Dims[0] == 0 || len(v.Data)/v.Dims[0] < p.Hi {
-			return nil, fmt.Errorf("%s has shape %v: rows of at least %d elements are expected", full, v.Dims, p.Hi)
+			return nil, fmt.Errorf("%s has shape %v: rows of at least %d elements are expected", name, v.Dims, p.Hi)
 		}
-		v.Tensor = p.Cut(v.Tensor, v.Dims[0])
+		cut, width := reference.Tensor{Dims: []int{v.Dims[0], p.Hi - p.Lo}}, len(v.Data)/v.Dims[0]
+		for r := range v.Dims[0] {
+			cut.Data = append(cut.Data, v.Data[r*width+p.Lo:r*width+p.Hi]...)
+		}
+		v.Tensor = cut
 	}
-	return &observed{full, v}, nil
+	t.held[p.Label()] = &v
+	return &v, nil
+}
+
+// newCall returns the call of the module with its batch, its weights and what is recorded.
+func (t *trial) newCall() (c reference.Call, err error) {
+	c.Batch, err = t.judge.folder.Batch(t.repeat)
+	if err != nil {
+		return c, err
+	}
+	t.tokens = len(c.Batch.IDs)
+	c.Losses = map[string]float64{t.module.Outputs[0].Name: t.judge.folder.Info.LossScale}
+	c.Fast = t.least > 1e-5
+	c.Given = func(name string) (x reference.Tensor, ok bool) {
+		v := t.held[name]
+		if strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept") {
+			v, _ = t.read(reference.Port{Name: name})
+		}
+		if v == nil {
+			return x, false
+		}
+		return v.Tensor, true
+	}
+	if t.judge.weightsOf != t.module {
+		t.judge.weightsOf, t.judge.weights = t.module, map[string]reference.Tensor{}
+	}
+	weights := t.judge.weights
+	c.Param = func(name string) (reference.Tensor, error) {
+		if w, ok := weights[name]; ok {
+			return w, nil
+		}
+		v, err := t.judge.folder.Read(step.Weights, name, step.Repeat{})
+		if err == nil && t.module.Kind != reference.Model { // which holds them itself
+			weights[name] = v.Tensor
+		}
+		return v.Tensor, err
+	}
+	return c, nil
 }
 
 // open collects what was recorded of a call; nil: too little for a judgment.
 func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, err error) {
-	t = &trial{module: m, repeat: r}
-	if t.call.Batch, err = j.folder.Batch(r); err != nil {
+	t = &trial{judge: j, module: m, repeat: r, held: map[string]*step.Value{}, backward: !m.Kind.Glue()}
+	t.ways, t.least = j.roundings(m, r)
+	if t.call, err = t.newCall(); err != nil {
 		return nil, err
 	}
-	t.tokens = len(t.call.Batch.IDs)
-	for _, p := range m.Inputs {
-		v, err := j.read(m, p.Name, p, r)
+	forward := false
+	for i, p := range slices.Concat(m.Inputs, m.Outputs) {
+		v, err := t.read(p)
 		if err != nil {
 			return nil, err
-		} else if v == nil {
+		}
+		isOutput := i >= len(m.Inputs)
+		if v == nil && !isOutput {
 			return nil, nil
 		}
-		t.call.In = append(t.call.In, v.Tensor)
-		g, err := j.read(m, p.Grad, p, r)
+		g, err := t.read(p.Gradient())
 		if err != nil {
 			return nil, err
 		}
-		t.gradIn = append(t.gradIn, g)
+		forward = forward || isOutput && v != nil
+		t.backward = t.backward && (g != nil || !isOutput || isLoss(m))
 	}
-	t.backward = true
-	for _, p := range m.Outputs {
-		v, err := j.read(m, p.Name, p, r)
-		if err != nil {
-			return nil, err
-		}
-		t.out = append(t.out, v)
-		g, err := j.gradientOf(m, p, r)
-		if err != nil {
-			return nil, err
-		}
-		t.gradOut = append(t.gradOut, g)
-		t.backward = t.backward && g.Data != nil
-	}
-	t.backward = t.backward && !glue(m)
 	if m.Kind == reference.Router {
-		if err := j.openRouter(t); err != nil {
+		if err := t.openRouter(); err != nil {
 			return nil, err
 		}
 	}
-	if !slices.ContainsFunc(t.out, func(v *observed) bool { return v != nil }) && !t.backward {
+	if !forward && !t.backward {
 		return nil, nil
 	}
-	if t.call.Choices, err = j.choices(r); err != nil {
-		return nil, err
-	}
-	t.call.Param = j.params(m)
-	t.ways, t.least = j.roundings(m, r)
-	t.openGroups = j.folder.Model.TopKGroups
-	t.call.Fast = t.least > 1e-5
 	return t, nil
 }
 
-// gradientOf returns the recorded gradient of an output. That of a loss is the loss scale.
-func (j *judge) gradientOf(m *reference.Module, p reference.Port, r step.Repeat) (reference.Tensor, error) {
-	if m.Kind == reference.Head || m.Kind == reference.Loss {
-		return reference.Tensor{Data: []float64{j.folder.Info.LossScale}}, nil
+// openRouter arranges the output gradients of a router. Its logits have two: that of the weights,
+// which is local, and those of auxiliary losses. The recorded gradient of the logits is held
+// against their sum. The gradients of the router's weight and input are judged from the recorded.
+func (t *trial) openRouter() (err error) {
+	ports, auxiliary := t.module.Outputs, t.judge.folder.Info.Auxiliary
+	logits, weights := t.held[ports[0].Grad], t.held[ports[1].Grad]
+	t.backward = logits != nil || weights != nil && len(auxiliary) == 0
+	t.logits = logits != nil && weights != nil
+	if !t.backward && weights != nil {
+		t.judge.report.doubt(fmt.Sprintf("%s: an auxiliary loss is on, and the folder has no %s", t.module.Path, ports[0].Grad))
 	}
-	v, err := j.read(m, p.Grad, p, r)
-	if v == nil {
-		return reference.Tensor{}, err
+	if t.logits && len(auxiliary) > 0 {
+		t.auxiliary = make([]float64, len(logits.Data))
 	}
-	return v.Tensor, err
-}
-
-// choices returns the recorded choices of all routers, without the suffix of the repeat.
-func (j *judge) choices(r step.Repeat) (map[string]reference.Tensor, error) {
-	if j.chosenOf == nil || *j.chosenOf != r {
-		all := map[string]reference.Tensor{}
-		for _, m := range j.modules {
-			if m.Kind != reference.Router {
-				continue
-			}
-			for _, what := range []string{".indices", ".kept"} {
-				v, err := j.folder.Activation(m.Path + what + r.Suffix())
-				if errors.Is(err, step.ErrAbsent) {
-					continue
-				} else if err != nil {
-					return nil, err
-				}
-				all[m.Path+what] = v.Tensor
-			}
+	for _, loss := range auxiliary {
+		if !t.logits {
+			break
 		}
-		j.chosenOf, j.chosen = &r, all
-	}
-	return j.chosen, nil
-}
-
-// params reads parameters, and keeps those of one module.
-func (j *judge) params(m *reference.Module) func(string) (reference.Tensor, error) {
-	if j.weightsOf != m {
-		j.weightsOf, j.weights = m, map[string]reference.Tensor{}
-	}
-	held := j.weights
-	return func(name string) (reference.Tensor, error) {
-		if t, ok := held[name]; ok {
-			return t, nil
+		name := map[string]string{"load_balancing": "load_balance", "sequence": "sequence_balance"}[loss.Kind]
+		m := t.judge.byPath["model."+name]
+		if m == nil {
+			m = t.judge.byPath[t.module.Path+"."+name]
 		}
-		v, err := j.folder.Weight(name)
-		if err == nil {
-			held[name] = v.Tensor
+		if m == nil {
+			t.judge.report.doubt(fmt.Sprintf("the auxiliary loss %q of step.json is not known: load_balancing and sequence are", loss.Kind))
+			continue
 		}
-		return v.Tensor, err
-	}
-}
-
-// run computes the module, forward and as far as the trial has output gradients backward.
-func (t *trial) run(call reference.Call) (o outcome, err error) {
-	pass, err := t.module.Forward(call)
-	if err != nil {
-		return o, err
-	}
-	o.out, o.extra = pass.Out, pass.Extra
-	if t.backward {
-		grads := t.gradOut
-		if call.Tokens != nil || call.Sequences != nil {
-			rows := selected(call)
-			grads = slices.Clone(grads)
-			for i, g := range grads {
-				grads[i] = rowsOf(g, t.tokens, rows)
+		call := t.call
+		call.Backward = true
+		call.Losses = map[string]float64{m.Outputs[0].Name: loss.Coefficient * t.judge.folder.Info.LossScale}
+		for _, p := range m.Inputs {
+			if v, err := t.read(p); err != nil || v == nil {
+				t.auxiliary = nil
+				return err
 			}
 		}
-		for i, g := range grads {
-			if n := len(g.Data); n > 0 && n != len(pass.Out[i].Data) {
-				return o, fmt.Errorf("%s has %d elements: expected those of %s, %d", t.module.Outputs[i].Grad, n, t.module.Outputs[i].Name, len(pass.Out[i].Data))
-			}
+		results, err := m.Run(call)
+		if err != nil {
+			return err
 		}
-		o.gradIn, o.params = pass.Backward(grads)
+		t.auxiliary = sum(t.auxiliary, results[ports[0].Grad].Data)
 	}
-	if t.router != nil {
-		o.logits, err = t.routerLogits(call)
-	}
-	return o, err
+	return nil
 }
 
-// selected lists the tokens of a call; nil stands for all.
-func selected(call reference.Call) []int {
-	if call.Sequences == nil {
-		return call.Tokens
+func sum(x, y []float64) []float64 {
+	total := slices.Clone(x)
+	for i := range y {
+		total[i] += y[i]
 	}
-	var rows []int
-	for _, s := range call.Sequences {
-		for i := range call.Batch.Seq {
-			rows = append(rows, s*call.Batch.Seq+i)
-		}
-	}
-	return rows
-}
-
-// rowsOf returns the given rows of a tensor of all tokens. Any other tensor stays as it is.
-func rowsOf(x reference.Tensor, tokens int, rows []int) reference.Tensor {
-	if rows == nil || len(x.Dims) == 0 || x.Dims[0] != tokens {
-		return x
-	}
-	width := len(x.Data) / tokens
-	data := make([]float64, 0, len(rows)*width)
-	for _, r := range rows {
-		data = append(data, x.Data[r*width:(r+1)*width]...)
-	}
-	dims := slices.Clone(x.Dims)
-	dims[0] = len(rows)
-	return reference.Tensor{Dims: dims, Data: data}
+	return total
 }
 
 // compute runs the exact reference and its roundings.
 func (t *trial) compute(call reference.Call, ways []reference.Rounding) (exact outcome, floors []outcome, err error) {
-	if exact, err = t.run(call); err != nil {
-		return exact, nil, err
-	}
-	for _, way := range ways {
+	for i, way := range append([]reference.Rounding{{}}, ways...) {
 		call.Rounding = way
 		o, err := t.run(call)
 		if err != nil {
-			return exact, nil, err
+			return nil, nil, err
 		}
-		floors = append(floors, o)
+		if i == 0 {
+			exact = o
+		} else {
+			floors = append(floors, o)
+		}
 	}
 	return exact, floors, nil
 }
 
-// judgeOutcome compares what was recorded with the reference. rows are the tokens that the
-// reference computed, nil for all.
-func (t *trial) judgeOutcome(exact outcome, floors []outcome, rows []int) (all []Comparison) {
-	skip := t.padding(rows)
-	tensors := func(what string, recorded []*observed, list func(outcome) []reference.Tensor) {
-		want := list(exact)
-		for i, v := range recorded {
-			if v == nil || i >= len(want) {
-				continue
-			}
-			got := rowsOf(v.Tensor, t.tokens, rows)
-			if len(got.Data) != len(want[i].Data) && t.module.Kind == reference.Rotary {
-				continue // tables of other positions on each rank
-			}
-			if len(got.Data) != len(want[i].Data) {
-				all = append(all, Comparison{What: what, Name: v.name, Statistic: "shape", Strain: inf,
-					Note: fmt.Sprintf("it has shape %v, the reference %v", got.Dims, want[i].Dims)})
-				continue
-			}
-			noise := pick(floors, func(o outcome) []float64 { return list(o)[i].Data })
-			least := leastOf(v.DType)
-			if glue(t.module) { // its terms may be of a lower type, as under autocast
-				least = max(least, t.least)
-			}
-			all = append(all, tensorPair{got.Data, want[i].Data, noise, rowCount(got), least, skip}.compareRows(what, v.name))
+// localLogits is the name of the gradient that a router's weights send to its logits.
+const localLogits = "local logits.grad"
+
+func (t *trial) run(call reference.Call) (outcome, error) {
+	call.Backward = t.backward
+	o, err := t.module.Run(call)
+	if err != nil || !t.logits {
+		return o, err
+	}
+	logits, given := t.module.Outputs[0].Grad, call.Given
+	call.Backward = true
+	call.Given = func(name string) (x reference.Tensor, ok bool) {
+		if name == logits {
+			return x, false
+		}
+		return given(name)
+	}
+	local, err := t.module.Run(call)
+	o[localLogits] = local[logits]
+	return o, err
+}
+
+// compareAll compares what was recorded with the reference. rows are the tokens that the reference
+// computed, nil for all.
+func (t *trial) compareAll(exact outcome, floors []outcome, rows []int) (all []Comparison) {
+	for _, p := range t.module.Outputs {
+		all = t.compare(all, "output", p, exact, floors, rows)
+	}
+	for _, p := range t.module.Inputs {
+		if t.backward {
+			all = t.compare(all, "grad_input", p.Gradient(), exact, floors, rows)
 		}
 	}
-	tensors("output", t.out, func(o outcome) []reference.Tensor { return o.out })
-	if t.backward {
-		tensors("grad_input", t.gradIn, func(o outcome) []reference.Tensor { return o.gradIn })
-	}
-	if t.router != nil {
-		all = append(all, t.judgeLogits(exact, floors, rows))
+	if t.logits {
+		all = t.compare(all, "grad_logits", t.module.Outputs[0].Gradient(), exact, floors, rows)
 	}
 	if c, ok := t.regret(exact, floors, rows); ok {
 		all = append(all, c)
@@ -286,31 +248,166 @@ func (t *trial) judgeOutcome(exact outcome, floors []outcome, rows []int) (all [
 	return all
 }
 
-func rowCount(t reference.Tensor) int {
-	if len(t.Dims) == 0 {
-		return 1
+// compare adds the comparison of one port.
+func (t *trial) compare(all []Comparison, what string, p reference.Port, exact outcome, floors []outcome, rows []int) []Comparison {
+	label := p.Label()
+	v := t.held[label]
+	if what == "grad_logits" {
+		label = localLogits
 	}
-	return t.Dims[0]
-}
-
-// pick returns one tensor of each rounding.
-func pick(floors []outcome, of func(outcome) []float64) (all [][]float64) {
-	for _, f := range floors {
-		all = append(all, of(f))
+	want, ok := exact[label]
+	if v == nil || !ok || p.Name == "" {
+		return all
 	}
-	return all
-}
-
-// padding returns what says whether a row is padding.
-func (t *trial) padding(rows []int) func(int) bool {
-	mask := t.call.Batch.Mask
-	if mask == nil {
-		return nil
-	}
-	return func(row int) bool {
-		if rows != nil {
-			row = rows[row]
+	name := t.judge.find(p.Name, t.repeat) + t.repeat.Suffix()
+	got, live := v.Rows(rows, t.tokens), t.live(rows)
+	if len(got.Data) != len(want.Data) {
+		if t.module.Kind == reference.Rotary {
+			return all // tables of other positions on each rank
 		}
-		return row < len(mask) && mask[row] == 0
+		return append(all, misshapen(what, name, fmt.Sprintf("it has shape %v, the reference %v", got.Dims, want.Dims)))
+	}
+	cut := func(x []float64) []float64 {
+		return reference.Tensor{Dims: got.Dims[:min(1, len(got.Dims))], Data: x}.Rows(live, t.computed(rows)).Data
+	}
+	pair := tensorPair{got: cut(got.Data), want: cut(want.Data), rows: 1, least: leastOf(v.DType)}
+	if len(got.Dims) > 0 {
+		pair.rows = got.Dims[0] * len(pair.got) / max(len(got.Data), 1)
+	}
+	if t.module.Kind.Glue() { // its terms may be of a lower type, as under autocast
+		pair.least = max(pair.least, t.least)
+	}
+	for _, f := range floors {
+		pair.floors = append(pair.floors, cut(f[label].Data))
+	}
+	var extra []float64
+	local := pair.want
+	if what == "grad_logits" && t.auxiliary != nil {
+		extra = cut(reference.Tensor{Dims: v.Dims, Data: t.auxiliary}.Rows(rows, t.tokens).Data)
+		pair.want = sum(local, extra)
+		for i, f := range pair.floors {
+			pair.floors[i] = sum(f, extra)
+			if v.DType == "BF16" { // both parts and their sum
+				for k := range f {
+					pair.floors[i][k] = reference.BF16.Round(f[k] + reference.BF16.Round(extra[k]))
+				}
+			}
+		}
+	}
+	c := pair.compareRows(what, name)
+	if c.Wrong() && extra != nil {
+		c.Note = describeParts(pair.got, []part{{"the local part", "", local}, {"the auxiliary loss of step.json", "", extra}}, c, 0)
+	}
+	for i, row := range c.far {
+		if pair.rows == len(live) {
+			c.far[i] = live[row]
+		}
+	}
+	c.Tokens = c.far[:min(8, len(c.far))]
+	return append(all, c)
+}
+
+func misshapen(what, name, note string) Comparison {
+	return Comparison{What: what, Name: name, Statistic: "shape", Strain: inf, Note: note}
+}
+
+// computed is the number of tokens of a call.
+func (t *trial) computed(rows []int) int {
+	if rows == nil {
+		return t.tokens
+	}
+	return len(rows)
+}
+
+// live returns which of the computed tokens are no padding; nil: all.
+func (t *trial) live(rows []int) (live []int) {
+	for i := range t.computed(rows) {
+		token := i
+		if rows != nil {
+			token = rows[i]
+		}
+		if t.call.Batch.Mask != nil && t.call.Batch.Mask[token] != 0 {
+			live = append(live, i)
+		}
+	}
+	return live
+}
+
+// layerPath is the path of the module's layer, with a dot.
+func (t *trial) layerPath() string { return fmt.Sprintf("model.layers.%d.", t.module.Layer) }
+
+// The precision of a module comes from the folder: from the types of its tensors and from what
+// step.json says of autocast and TF32.
+var (
+	formats     = map[string]reference.Format{"BF16": reference.BF16, "F16": reference.FP16, "F32": reference.FP32, "F64": reference.Exact}
+	formatNames = map[reference.Format]string{reference.Exact: "F64", reference.BF16: "BF16", reference.FP16: "F16", reference.FP32: "F32"}
+)
+
+// leastOf is the relative error of a row that storage in a type costs, or for FP32 what another
+// order of sums costs.
+func leastOf(dtype string) float64 {
+	least, ok := map[string]float64{"BF16": 1.7e-3, "F16": 2.1e-4, "F64": 1e-9}[dtype]
+	if !ok {
+		return 2e-7
+	}
+	return least
+}
+
+// roundings returns the three roundings of a module, and the least error of a row in its format.
+func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Rounding, float64) {
+	formatIn := func(name string) (reference.Format, bool) {
+		dtype, ok := j.folder.DType(step.Activations, name, r)
+		if !ok {
+			dtype, _ = j.folder.DType(step.Weights, name, step.Repeat{})
+		}
+		format, ok := formats[dtype]
+		return format, ok
+	}
+	lowest := reference.Exact
+	names := slices.Clone(m.Params[:min(len(m.Params), 3)])
+	for _, p := range slices.Concat(m.Inputs, m.Outputs) {
+		names = append(names, p.Name)
+	}
+	for _, name := range names {
+		if f, ok := formatIn(name); ok && f != reference.Exact && (lowest == reference.Exact || f < lowest) {
+			lowest = f
+		}
+	}
+	base := reference.Rounding{Format: lowest, TF32: j.folder.Info.Matmul == "high" || j.folder.Info.Matmul == "medium"}
+	base.Of = func(name string) reference.Format {
+		if f, ok := formatIn(name); ok {
+			return f
+		}
+		return lowest
+	}
+	if low := j.folder.Info.Autocast; strings.Contains(low, "bfloat16") {
+		base.Autocast = reference.BF16
+	} else if strings.Contains(low, "float16") {
+		base.Autocast = reference.FP16
+	}
+	ways := threeWays(base)
+	switch m.Kind {
+	case reference.Router, reference.Loss, reference.Residual, reference.Handover, reference.Embedding:
+		ways = ways[:2] // these read exactly what was recorded: a moved input would excuse a lower precision
+	}
+	return ways, leastOf(formatNames[lowest])
+}
+
+// threeWays returns a rounding after every operation, one at the ends of kernels, and one with
+// inputs moved at random.
+func threeWays(base reference.Rounding) []reference.Rounding {
+	eager, fused, moved := base, base, base
+	eager.Way, fused.Way, moved.Way, moved.Jitter = reference.EveryOp, reference.KernelEnds, reference.KernelEnds, 81
+	return []reference.Rounding{eager, fused, moved}
+}
+
+// with returns a lookup that has other tensors first.
+func with(given func(string) (reference.Tensor, bool), others map[string]reference.Tensor) func(string) (reference.Tensor, bool) {
+	others = maps.Clone(others)
+	return func(name string) (reference.Tensor, bool) {
+		if x, ok := others[name]; ok {
+			return x, true
+		}
+		return given(name)
 	}
 }

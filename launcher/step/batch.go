@@ -13,6 +13,19 @@ import (
 
 func idsOf(micro int) key { return key{batchClass, "input_ids", Repeat{MicroBatch: micro}} }
 
+// placeBatch cuts the batch into micro-batches, and finds the tokens of each rank in them.
+func (f *Folder) placeBatch() error {
+	for _, r := range f.all() {
+		f.splitBatch(r)
+	}
+	for micro := range f.Info.MicroBatches {
+		if err := f.placeTokens(micro); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // splitBatch cuts the fields of a batch into micro-batches, unless the rank has each by itself. A
 // field with one row is for all sequences.
 func (f *Folder) splitBatch(r *Rank) {
@@ -38,65 +51,60 @@ func (f *Folder) splitBatch(r *Rank) {
 	}
 }
 
-// tokensOf returns the positions of a rank's tokens in a micro-batch.
+// tokensOf returns the positions of a rank's tokens in a micro-batch. If no placement.json has any,
+// ranks have the batch in the order of their coordinate along dp, or else ep, with gaps between.
 func (f *Folder) tokensOf(r *Rank, micro int) ([]int, error) {
-	n, many, tokens := product(r.tensors[idsOf(micro)].dims), f.Info.MicroBatches, r.positions
-	if r.tensors[idsOf(micro)].read == nil { // a later stage of a pipeline
+	n, many, tokens := 0, f.Info.MicroBatches, r.positions
+	if ids, ok := r.tensors[idsOf(micro)]; ok {
+		n = product(ids.dims)
+	} else if len(tokens) > 0 { // a later stage of a pipeline
 		n = len(tokens) / many
 	}
+	positioned := slices.ContainsFunc(f.Ranks, func(r *Rank) bool { return len(r.positions) > 0 })
 	switch {
-	case !f.positioned() && r.split == 1:
-		return f.tokensInOrder(r, micro, n), nil
-	case len(tokens) == n*many:
+	case positioned && len(tokens) == n*many:
 		return slices.Clone(tokens[micro*n:][:n]), nil
-	case len(tokens) == n:
+	case positioned && len(tokens) == n:
 		return slices.Clone(tokens), nil
+	case positioned || r.split > 1:
+		return nil, fmt.Errorf("rank %d: placement.json has positions of %d tokens, but the rank's batch has %d: expected the index in the flattened batch of each",
+			r.Number, len(tokens), n)
 	}
-	return nil, fmt.Errorf("rank %d: placement.json has positions of %d tokens, but the rank's batch has %d: expected the index in the flattened batch of each",
-		r.Number, len(tokens), n)
-}
-
-// tokensInOrder returns positions for a rank of n tokens if no placement.json has any: in the order
-// of the coordinate along dp, or else ep, with gaps between ranks.
-func (f *Folder) tokensInOrder(r *Rank, micro, n int) (tokens []int) {
 	along := "dp"
 	if len(coordinates(f.Ranks, along)) == 1 {
 		along = "ep"
 	}
 	parts := len(coordinates(f.Ranks, along))
-	if ids, ok := f.whole.tensors[idsOf(micro)]; ok && n == 0 {
-		n = product(ids.dims) / parts
-	} else if ids, ok := f.first(idsOf(micro)); ok && n == 0 {
-		n = product(ids.dims)
+	if ids, ok := f.first(idsOf(micro)); ok && n == 0 {
+		if n = product(ids.dims); f.whole.tensors[idsOf(micro)].read != nil {
+			n /= parts
+		}
 	}
 	if n > 0 && parts > 1 {
-		f.find(Finding{Module: "batch", Says: "placement.json has no positions: ranks are taken to have the batch in the order of their coordinate along " + along})
+		f.find("batch", "placement.json has no positions: ranks are taken to have the batch in the order of their coordinate along "+along, false)
 	}
+	tokens = make([]int, n)
 	for t := range n {
-		tokens = append(tokens, r.Coordinate[along]<<32+t)
+		tokens[t] = r.Coordinate[along]<<32 + t
 	}
-	return tokens
-}
-
-// positioned says whether placement.json of any rank has positions.
-func (f *Folder) positioned() bool {
-	return slices.ContainsFunc(f.Ranks, func(r *Rank) bool { return len(r.positions) > 0 })
+	return tokens, nil
 }
 
 // placeTokens finds the tokens of each rank in a micro-batch, and groups ranks that have the same.
 func (f *Folder) placeTokens(micro int) error {
 	var all []int
+	positioned := false
 	for _, r := range f.Ranks {
 		tokens, err := f.tokensOf(r, micro)
 		if err != nil {
 			return err
 		}
 		r.Tokens = append(r.Tokens, tokens)
-		all = append(all, tokens...)
+		all, positioned = append(all, tokens...), positioned || len(r.positions) > 0
 	}
 	slices.Sort(all)
 	all = slices.Compact(all)
-	if e, ok := f.whole.tensors[idsOf(micro)]; ok && (f.positioned() || product(e.dims) != len(all)) {
+	if e, ok := f.whole.tensors[idsOf(micro)]; ok && (positioned || product(e.dims) != len(all)) {
 		all = make([]int, product(e.dims))
 		for t := range all {
 			all[t] = t
@@ -138,14 +146,14 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 		"attention_mask": &b.Mask, "cu_seqlens": &starts,
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		k := key{batchClass, name, Repeat{MicroBatch: of.MicroBatch}}
-		if e, ok = f.first(k); !ok {
+		of := Repeat{MicroBatch: of.MicroBatch}
+		if e, ok = f.first(key{batchClass, name, of}); !ok {
 			continue
 		}
-		v, err := f.load(k, nil)
+		v, err := f.Read(batchClass, name, of)
 		other := func(x float64) bool { return float64(int32(x)) != x }
 		if err != nil || len(v.Data) != f.tokens[of.MicroBatch] && name != "cu_seqlens" || slices.ContainsFunc(v.Data, other) {
-			f.find(Finding{Module: "batch", Says: fmt.Sprintf("%s is %s of %v and was not read: expected an integer per token", name, e.dtype, e.dims)})
+			f.find("batch", fmt.Sprintf("%s is %s of %v and was not read: expected an integer per token", name, e.dtype, e.dims), false)
 			continue
 		}
 		for _, x := range v.Data {

@@ -130,20 +130,20 @@ func TestDumper(t *testing.T) {
 		add(rank, "grad__non_intrusive__model.layers.0.mlp.output.0", nil, tensor(4, 0, []any{4, 1}, []any{1, 1}), bfloats(7, 4))
 		add(rank, "layer_start__hidden_states", map[string]any{"layer_id": 1}, tensor(1, 0, []any{4, 1}, []any{0, 0}), bfloats(2, 1))
 		weight := call{"torch._utils._rebuild_parameter", []any{tensor(64, 0, []any{8, 8}, []any{1, 8}), true, nil}}
-		add(rank, "param__module.lm_head.weight", nil, weight, bfloats(0, 64))
+		add(rank, "param__module.extra.weight", nil, weight, bfloats(0, 64))
 		add(rank, "non_intrusive__model.layers.0.mlp.inputs.hidden_states", map[string]any{"step": 4}, tensor(1, 0, []any{1}, []any{1}), bfloats(0, 1))
 		add(rank, "qkv_format", nil, "thd", nil)
 		add(rank, "empty", nil, tensor(4, 0, []any{4, 0}, []any{1, 1}), bfloats(0, 4))
 	}
 	f := files.open(t)
-	expect(t, "[4 1] [0 2 1 3] <nil>", begins(f.Activation("model.layers.0.mlp.input")))
-	expect(t, "[4 1] [1 2 3 4] <nil>", begins(f.Activation("model.layers.0.mlp.grad_output")))
-	expect(t, "[4 1] [2 2 2 2] <nil>", begins(f.Activation("model.layers.1.layer_start__hidden_states")))
-	expect(t, "[8 8] [0 8 16 24 32 40 48 56] <nil>", begins(f.load(f.key(Weights, "lm_head.weight"), nil)))
-	expect(t, "[4 0] [] <nil>", begins(f.Activation("empty")))
+	expect(t, "[4 1] [0 2 1 3] <nil>", begins(f.Read(Activations, "model.layers.0.mlp.input", Repeat{})))
+	expect(t, "[4 1] [1 2 3 4] <nil>", begins(f.Read(Activations, "model.layers.0.mlp.grad_output", Repeat{})))
+	expect(t, "[4 1] [2 2 2 2] <nil>", begins(f.Read(Activations, "model.layers.1.layer_start__hidden_states", Repeat{})))
+	expect(t, "[8 8] [0 8 16 24 32 40 48 56] <nil>", begins(f.Read(Weights, "extra.weight", Repeat{})))
+	expect(t, "[4 0] [] <nil>", begins(f.Read(Activations, "empty", Repeat{})))
 	expect(t, "folder of sglang's dumper [{0 0} {1 0}]", f.Form, f.Repeats())
 	if !says(f, "other steps or ranks too: step 3 of rank 0 is checked") || !says(f, "this file was not read: it has no tensor with a name") {
-		t.Error(f.Findings())
+		t.Error(f.Findings)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestDebugger(t *testing.T) {
 		"DeepseekV3ForCausalLM_outputs_logits.safetensors":                                               tensors{"data": numbers(1, 1, 4, 32)},
 	}.open(t)
 	expect(t, "[lm_head.output model.layers.0.mlp.gate_proj.input model.layers.0.self_attn.input model.layers.0.self_attn.input.position_embeddings_0 "+
-		"model.layers.1.mlp.experts.output model.layers.1.mlp.gate.weights]", f.Names(Activations))
+		"model.layers.1.mlp.experts.output model.layers.1.mlp.gate.weights]", f.Names(Activations, false))
 	b, err := f.Batch(Repeat{})
 	expect(t, "folder of transformers' debugger [3 4 5 6] <nil>", f.Form, b.IDs, err)
 }

@@ -3,17 +3,17 @@ package step
 // Parallel runs: which part of a tensor each rank has, and how the parts make the whole.
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"spmoe/internal/strictjson"
+	"spmoe/launcher/system"
 	"spmoe/moe/reference"
 )
 
@@ -24,127 +24,106 @@ type Rank struct {
 	Tokens     [][]int        // per micro-batch, as indices of the flattened batch
 
 	folder     string
-	mesh       []axis
-	split      int   // how many ranks share a sequence
-	positions  []int // of its tokens in the batch, as placement.json has them
-	placements map[string]placement
+	mesh       []string            // its dimensions in order
+	split      int                 // how many ranks share a sequence
+	positions  []int               // of its tokens in the batch, as placement.json has them
+	placements map[string][]string // torch's words by tensor: one per mesh dimension
 	tensors    map[key]entry
 }
 
-// axis is a dimension of the mesh.
-type axis struct {
-	name string
-	size int
-}
-
-// placement has torch's words by axis: Shard, Partial or Replicate, which is what a missing one is.
-type placement map[string]part
-
-type part struct {
-	kind    string
-	dim     int
-	strided int // 1: inside the shards of further axes, as FSDP's are over tensor parallelism
-	average bool
+func newRank(number int, folder string) *Rank {
+	return &Rank{Number: number, folder: folder, split: 1, placements: map[string][]string{}, tensors: map[key]entry{}}
 }
 
 var (
-	placementWord = regexp.MustCompile(`^(_Strided)?(Shard|Partial|Replicate)\(?(?:dim=)?(-?\d{1,3}|sum|avg)?(?:, *[a-z_]+=\d+)?\)*$`)
+	placementWord = regexp.MustCompile(`^(?:_Strided)?(?:Shard\((?:dim=)?(-?\d{1,3})(?:, *[a-z_]+=\d+)?\)+|Partial(?:\((?:sum|avg)\))?|Replicate(?:\(\))?)$`)
 	meshSize      = regexp.MustCompile(`"(\w+)"\s*:\s*(\d{1,6})\b`)
 )
 
-// UnmarshalText reads one of torch's words.
-func (p *part) UnmarshalText(word []byte) error {
-	m := placementWord.FindStringSubmatch(string(word))
-	if m == nil || (m[2] == "Shard") != strings.ContainsAny(m[3], "0123456789") {
-		return fmt.Errorf("placement %.60q: expected Replicate, Shard(DIM), Partial(sum) or Partial(avg)", word)
+// readPlacement reads a rank's placement.json.
+func (f *Folder) readPlacement(r *Rank) error {
+	path := filepath.Join(r.folder, "placement.json")
+	text, err := system.ReadFile(path, mostJSON)
+	if err == nil {
+		err = f.parsePlacement(r, text)
 	}
-	dim, _ := strconv.Atoi(m[3])
-	*p = part{m[2], dim, len(m[1]) / len("_Strided"), m[3] == "avg"}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
 	return nil
 }
 
-// readPlacement reads a rank's placement.json.
-func (f *Folder) readPlacement(text []byte, r *Rank) error {
+func (f *Folder) parsePlacement(r *Rank, text []byte) error {
 	var file struct {
 		Mesh              json.RawMessage // its order counts
 		Coordinate        map[string]int
 		Positions, Tokens []int // two names of one list
-		Tensors           map[string]struct {
-			Dims       []string
-			Placements json.RawMessage
-		}
+		Tensors           map[string]struct{ Dims, Placements []string }
 	}
 	if err := strictjson.Unmarshal(text, &file); err != nil {
 		return err
 	}
 	r.Coordinate, r.positions = file.Coordinate, append(file.Positions, file.Tokens...)
-	for _, m := range meshSize.FindAllSubmatch(file.Mesh, -1) {
-		size, _ := strconv.Atoi(string(m[2]))
-		a := axis{string(m[1]), size}
-		if c, ok := r.Coordinate[a.name]; !ok || c < 0 || c >= a.size {
-			return fmt.Errorf("coordinate %d along %.60s, which has %d ranks", c, a.name, a.size)
+	for _, m := range meshSize.FindAllStringSubmatch(string(file.Mesh), -1) {
+		size, _ := strconv.Atoi(m[2])
+		if c, ok := r.Coordinate[m[1]]; !ok || c < 0 || c >= size {
+			return fmt.Errorf("coordinate %d along %.60s, which has %d ranks", c, m[1], size)
 		}
-		if r.mesh = append(r.mesh, a); a.name == "cp" {
+		if r.mesh = append(r.mesh, m[1]); m[1] == "cp" {
 			r.split = size
 		}
 	}
 	for name, t := range file.Tensors {
-		place, err := r.readWords(t.Placements)
-		if err != nil {
-			return fmt.Errorf("%.100s: %w", name, err)
+		if len(t.Placements) > len(r.mesh) {
+			return fmt.Errorf("%.100s has %d placements: the mesh has %d dimensions", name, len(t.Placements), len(r.mesh))
 		}
-		name, swapped := f.key(Activations, name).name, false
-		for k, e := range r.tensors {
-			if k.name == name && k.class == Activations {
-				r.tensors[k], swapped = e.batchFirst(t.Dims)
+		for _, word := range t.Placements {
+			if !placementWord.MatchString(word) {
+				return fmt.Errorf("%.100s: placement %.60q: expected Replicate, Shard(DIM), Partial(sum) or Partial(avg)", name, word)
 			}
 		}
-		for axis, p := range place {
-			if swapped && p.dim < 2 {
-				p.dim = 1 - p.dim
-				place[axis] = p
+		k := f.canonical(string(Activations)+"/"+name, entry{})
+		for of, e := range r.tensors {
+			if of.name != k.name || of.class != Activations {
+				continue
+			}
+			if e, swapped := e.batchFirst(t.Dims); swapped {
+				r.tensors[of] = e
+				for i, word := range t.Placements {
+					t.Placements[i] = strings.NewReplacer("(0", "(1", "(1", "(0").Replace(word)
+				}
 			}
 		}
-		r.placements[name] = place
+		r.placements[k.name] = t.Placements
 	}
 	return nil
 }
 
-// readWords reads the placements of a tensor: a list in the order of the mesh's dimensions, or
-// words by the names of dimensions.
-func (r *Rank) readWords(text json.RawMessage) (place placement, err error) {
-	if list := []part{}; bytes.HasPrefix(text, []byte("[")) {
-		err = json.Unmarshal(text, &list)
-		place = placement{}
-		for i, p := range list[:min(len(list), len(r.mesh))] {
-			place[r.mesh[i].name] = p
-		}
-		if len(list) > len(r.mesh) {
-			err = fmt.Errorf("it has %d placements: the mesh has %d dimensions", len(list), len(r.mesh))
-		}
-	} else if text != nil {
-		err = json.Unmarshal(text, &place)
+// coordinates returns the different coordinates of ranks along a dimension of the mesh.
+func coordinates(ranks []*Rank, axis string) (list []int) {
+	for _, r := range ranks {
+		list = append(list, r.Coordinate[axis])
 	}
-	for name := range place {
-		if !slices.ContainsFunc(r.mesh, func(a axis) bool { return a.name == name }) {
-			err = fmt.Errorf("it has a placement along %.60q: the mesh has %v", name, r.mesh)
-		}
-	}
-	return place, err
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // join makes a tensor of the ranks' parts: shards are put next to each other, partial sums added,
 // and replicas compared. Ranks that have the same tokens have parts of one activation, and its rows
-// go where their tokens are in the batch.
-func (f *Folder) join(k key, tokens int) (whole Value, err error) {
-	groups, filled := [][]*Rank{f.Ranks}, 0
+// go where their tokens are in the batch. The last few are kept, because fused experts are asked
+// for one by one.
+func (f *Folder) join(k key, tokens int) (e entry, err error) {
+	if e, ok := f.joined[k]; ok {
+		return e, nil
+	}
+	groups, filled, whole := [][]*Rank{f.Ranks}, 0, Value{}
 	if tokens > 0 {
 		groups = f.groups[k.MicroBatch]
 	}
 	for _, group := range groups {
 		shards, terms, err := f.readShards(k, group)
 		if err != nil {
-			return Value{}, err
+			return e, err
 		}
 		if len(shards) == 0 {
 			continue
@@ -164,23 +143,19 @@ func (f *Folder) join(k key, tokens int) (whole Value, err error) {
 			whole.Data = make([]float64, product(v.Dims))
 		}
 		if !slices.Equal(v.Dims, whole.Dims) {
-			return Value{}, fmt.Errorf("rank %d has %v for its tokens: all are %v", group[0].Number, of.dims, whole.Dims)
+			return e, fmt.Errorf("rank %d has %v for its tokens: all are %v", group[0].Number, of.dims, whole.Dims)
 		}
 		filled += f.add(k, whole, of, shards, rows) / terms
 	}
 	if whole.Data == nil || filled != len(whole.Data) {
-		return Value{}, fmt.Errorf("%w as a whole: ranks have parts of %d of %d elements %v", ErrAbsent, filled, len(whole.Data), whole.Dims)
+		return e, fmt.Errorf("%w as a whole: ranks have parts of %d of %d elements %v", ErrAbsent, filled, len(whole.Data), whole.Dims)
 	}
-	return whole, nil
-}
-
-// coordinates returns the different coordinates of ranks along an axis.
-func coordinates(ranks []*Rank, axis string) (list []int) {
-	for _, r := range ranks {
-		list = append(list, r.Coordinate[axis])
+	if len(f.joined) > 2 { // gate, up and down
+		clear(f.joined)
 	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	e = entry{view: rowMajor(whole.Dims), dtype: whole.DType, joined: whole.Data}
+	f.joined[k] = e
+	return e, nil
 }
 
 // shard is what one or several ranks have of a tensor.
@@ -194,38 +169,41 @@ type shard struct {
 
 // readShards reads the parts of ranks. It also returns how many terms each element is the sum of.
 func (f *Folder) readShards(k key, ranks []*Rank) (shards []*shard, terms int, err error) {
-	var place placement
-	for _, r := range ranks {
-		e, ok := r.tensors[k]
-		if ok && place == nil {
-			place = r.placements[k.name]
-		}
-		if ok && place == nil && len(e.dims) == 3 && e.dims[0] < f.Model.Experts { // of some experts
-			place = placement{"ep": part{kind: "Shard"}}
-		}
-	}
 	seen := map[string]bool{}
 	for _, r := range ranks {
 		e, ok := r.tensors[k]
+		words := r.placements[k.name]
+		if at := slices.Index(r.mesh, "ep"); at >= 0 && words == nil && len(e.dims) == 3 && e.dims[0] < f.Model.Experts {
+			words = make([]string, at+1) // without a placement: a rank's experts
+			words[at] = "Shard(0)"
+		}
 		s := &shard{ranks: []*Rank{r}, lo: make([]int, len(e.dims)), scale: 1}
-		inside := func(a, b axis) int { return place[a.name].strided - place[b.name].strided }
-		for _, a := range slices.SortedStableFunc(slices.Values(r.mesh), inside) {
-			p, all := place[a.name], coordinates(ranks, a.name)
-			at := slices.Index(all, r.Coordinate[a.name])
-			if p.dim < 0 {
-				p.dim += len(e.dims)
-			}
-			switch {
-			case p.kind == "Partial":
-				s.term += fmt.Sprint(a.name, at, " ")
-				if p.average {
-					s.scale /= float64(len(all))
+		// FSDP's shards are inside those of tensor parallelism, though its dimension comes first.
+		for _, strided := range []bool{false, true} {
+			for i, word := range words {
+				if strings.HasPrefix(word, "_Strided") != strided {
+					continue
 				}
-			case p.kind != "Shard" || !ok:
-			case p.dim < 0 || p.dim >= len(e.dims):
-				return nil, 0, fmt.Errorf("a tensor of %v has no dimension %d that ranks share", e.dims, p.dim)
-			default:
-				s.lo[p.dim] = s.lo[p.dim]*len(all) + at
+				all := coordinates(ranks, r.mesh[i])
+				at := slices.Index(all, r.Coordinate[r.mesh[i]])
+				if strings.HasPrefix(word, "Partial") {
+					s.term += fmt.Sprint(r.mesh[i], at, " ")
+					if word == "Partial(avg)" {
+						s.scale /= float64(len(all))
+					}
+				}
+				m := placementWord.FindStringSubmatch(word)
+				if m == nil || m[1] == "" || !ok {
+					continue
+				}
+				dim, _ := strconv.Atoi(m[1])
+				if dim < 0 {
+					dim += len(e.dims)
+				}
+				if dim < 0 || dim >= len(e.dims) {
+					return nil, 0, fmt.Errorf("a tensor of %v has no dimension %d that ranks share", e.dims, dim)
+				}
+				s.lo[dim] = s.lo[dim]*len(all) + at
 			}
 		}
 		if seen[s.term] = true; !ok {
@@ -260,19 +238,20 @@ func placeShards(shards []*shard) []int {
 // add adds each different shard to the whole and reports replicas that differ. Row i of the shards'
 // tensor is row rows[i] of the whole, or row i. It returns how many elements were added.
 func (f *Folder) add(k key, whole Value, of view, shards []*shard, rows []int) (added int) {
-	versions := map[string][]*shard{} // by place: of what should be one
-	equal := func(x, y float64) bool { return x == y || x != x && y != y }
+	first := map[string]*shard{} // by place: of what should be one
 	width := product(whole.Dims[min(1, len(whole.Dims)):])
+	reported := false
 	for _, s := range shards {
 		place := fmt.Sprint(s.lo, s.Dims, s.term)
-		same := func(other *shard) bool { return slices.EqualFunc(other.Data, s.Data, equal) }
-		if i := slices.IndexFunc(versions[place], same); i >= 0 {
-			versions[place][i].ranks = append(versions[place][i].ranks, s.ranks...)
+		if one := first[place]; one != nil {
+			equal := slices.EqualFunc(one.Data, s.Data, func(x, y float64) bool { return x == y || x != x && y != y })
+			if !equal && !reported {
+				f.reportReplicas(k, one, s)
+			}
+			reported = reported || !equal
 			continue
 		}
-		if versions[place] = append(versions[place], s); len(versions[place]) > 1 {
-			continue
-		}
+		first[place] = s
 		added += len(s.Data)
 		to := of
 		for d, lo := range s.lo {
@@ -288,22 +267,15 @@ func (f *Folder) add(k key, whole Value, of view, shards []*shard, rows []int) (
 			}
 		})
 	}
-	for _, place := range slices.Sorted(maps.Keys(versions)) {
-		if different := versions[place]; len(different) > 1 {
-			f.reportReplicas(k, different[0], different[1])
-			break
-		}
-	}
 	return added
 }
 
 // reportReplicas says along which axis replicas differ, and by how much of their norm.
 func (f *Folder) reportReplicas(k key, a, b *shard) {
-	mesh := ""
-	for _, axis := range a.ranks[0].mesh {
-		ours := coordinates(a.ranks, axis.name)
-		if both := coordinates(slices.Concat(a.ranks, b.ranks), axis.name); len(both) == len(ours)+len(coordinates(b.ranks, axis.name)) {
-			mesh = axis.name
+	one, other, mesh := a.ranks[0], b.ranks[0], ""
+	for _, axis := range one.mesh {
+		if one.Coordinate[axis] != other.Coordinate[axis] {
+			mesh = axis
 		}
 	}
 	var d, n float64
@@ -311,8 +283,7 @@ func (f *Folder) reportReplicas(k key, a, b *shard) {
 		d += (x - b.Data[i]) * (x - b.Data[i])
 		n += x * x
 	}
-	one, other, error := a.ranks[0].Number, b.ranks[0].Number, math.Sqrt(d/n)
-	says := fmt.Sprintf("%s: ranks %d and %d differ by %.2g, but ranks along %s should have the same: was it reduced over %s?",
-		k.class, one, other, error, mesh, mesh)
-	f.find(Finding{Module: k.name, Wrong: !(error < 1e-2), Ranks: []int{one, other}, Mesh: mesh, Error: error, Says: says})
+	apart := math.Sqrt(d / n)
+	f.find(k.name, fmt.Sprintf("%s: ranks %d and %d differ by %.2g, but ranks along %s should have the same: was it reduced over %s?",
+		k.class, one.Number, other.Number, apart, mesh, mesh), !(apart < 1e-2))
 }

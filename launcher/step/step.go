@@ -12,18 +12,22 @@
 package step
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 
 	"spmoe/internal/strictjson"
+	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/system"
 	"spmoe/moe/reference"
 )
@@ -31,37 +35,32 @@ import (
 // ErrAbsent says that the folder has no tensor of that name.
 var ErrAbsent = errors.New("not in the folder")
 
-// Class says what a tensor is.
+// Class says what a tensor is. The classes begin the names of the files that hold them.
 type Class string
 
-// The classes begin the names of the files that hold them.
+// The classes.
 const (
 	Weights     Class = "model"
 	Gradients   Class = "gradients"
 	Activations Class = "activations"
-	After       Class = "after"
+	After       Class = "after" // weights after the step
 	batchClass  Class = "batch"
 )
 
-// Folder is an opened folder. Its methods may be called concurrently.
+// Folder is an opened folder.
 type Folder struct {
-	Path   string
-	Form   string // "step folder", "rank folders", …, for people
-	Config []byte // config.json
-	Model  *reference.Config
-	Info   Info
-	Ranks  []*Rank // of a parallel run
+	Path, Form string // Form: "step folder", for people
+	Model      *reference.Config
+	Info       Info
+	Ranks      []*Rank   // of a parallel run
+	Findings   []Finding // some show only when tensors are read
 
 	whole  *Rank       // what the folder itself has, for all ranks
 	tokens []int       // per micro-batch
 	groups [][][]*Rank // per micro-batch: ranks with the same tokens
 	closes []func() error
-
-	mu       sync.Mutex
-	read     map[key]bool
-	findings []Finding
-	joining  sync.Mutex
-	joined   map[key]entry // what was joined last
+	read   map[key]bool
+	joined map[key]entry // what was joined last
 }
 
 // Value is a tensor in memory. Integers and booleans are numbers too.
@@ -70,18 +69,12 @@ type Value struct {
 	DType string // as safetensors names it, such as BF16
 }
 
-// Repeat is one run of the model's modules: one of several micro-batches, or of several calls.
-type Repeat struct{ MicroBatch, Call int }
-
 // Finding is what the reader sees without any computation: replicas that differ, recomputed
 // activations that differ, values that are not finite, tensors that do not fit.
 type Finding struct {
 	Module string // or parameter
 	Says   string // a sentence
 	Wrong  bool   // else it is worth knowing
-	Ranks  []int
-	Mesh   string // the mesh dimension along which replicas differ
-	Error  float64
 }
 
 // Info is step.json: what the program says of the step. The zero value of a field is "not stated",
@@ -90,8 +83,6 @@ type Info struct {
 	Format        string      `json:"format"`
 	Autocast      string      `json:"autocast"` // "bfloat16"
 	Matmul        string      `json:"float32_matmul_precision"`
-	FP8           any         `json:"fp8"` // nil: none
-	LossValue     *float64    `json:"loss_value"`
 	Reduction     string      `json:"reduction"` // "mean", "sum" or "sequence"
 	LossScale     float64     `json:"loss_scale"`
 	MicroBatches  int         `json:"micro_batches"`
@@ -100,23 +91,199 @@ type Info struct {
 	Auxiliary     []Auxiliary `json:"auxiliary"`
 	Layout        any         `json:"layout"`                // of fused experts, text in any form: "gate_up_proj [E, 2I, D]"
 	Silent        []string    `json:"silent"`                // modules whose hooks never ran
+	Frozen        []string    `json:"frozen"`                // parameters without requires_grad
 	Weights       string      `json:"weights"`               // where they are, if not in the folder
 	Differs       []string    `json:"recomputation_differs"` // modules
 	Accumulation  string      `json:"gradient_accumulation"` // its dtype: "float32"
 }
 
 // otherFacts are keys of step.json that say nothing about right and wrong.
-const otherFacts = "framework torch device attention compile loss optimizer dtypes non_tensors recomputed grad_dtype"
+const otherFacts = "framework torch device attention compile loss loss_value optimizer dtypes non_tensors recomputed grad_dtype fp8"
 
 // Auxiliary is an auxiliary loss of the routers.
 type Auxiliary struct {
-	Kind        string  `json:"kind"` // "load_balancing", "sequence" or "z"
+	Kind        string  `json:"kind"` // "load_balancing" or "sequence"
 	Coefficient float64 `json:"coefficient"`
-	Padding     bool    `json:"padding"` // padding counts
 }
 
-// The largest JSON files: step.json names every module, placement.json every token.
-const mostJSON = 256 << 20
+const (
+	mostConfig = 1 << 20
+	mostJSON   = 256 << 20 // step.json names every module, placement.json every token
+)
+
+var rankFolder = regexp.MustCompile(`^rank-(\d{1,6})$`)
+
+// Open opens a folder. Close it after use.
+func Open(dir string) (*Folder, error) {
+	f := &Folder{Path: dir, Form: "step folder", read: map[key]bool{}, joined: map[key]entry{}, whole: newRank(0, dir)}
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *Folder) open() error {
+	files, err := system.ReadDir(f.Path)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if m := rankFolder.FindStringSubmatch(file.Name()); m != nil {
+			number, _ := strconv.Atoi(m[1])
+			f.Ranks = append(f.Ranks, newRank(number, filepath.Join(f.Path, file.Name())))
+		}
+	}
+	facts := f.Path // config.json and step.json are here, or with the first rank
+	if _, err := os.Lstat(filepath.Join(facts, "config.json")); err != nil && len(f.Ranks) > 0 {
+		facts = f.Ranks[0].folder
+	}
+	config, err := system.ReadFile(filepath.Join(facts, "config.json"), mostConfig)
+	if err != nil {
+		return fmt.Errorf("%w (a folder needs the model's config.json, in Hugging Face's form)", err)
+	}
+	if f.Model, err = reference.ReadConfig(config); err != nil {
+		return fmt.Errorf("%s: %w", facts, err)
+	}
+	if err := f.readInfo(facts); err != nil {
+		return err
+	}
+	if from := f.Info.Weights; from != "" {
+		if !filepath.IsAbs(from) {
+			from = filepath.Join(facts, from)
+		}
+		if err := f.addFolder(f.whole, from, Weights); err != nil {
+			return fmt.Errorf("weights of step.json: %w", err)
+		}
+	}
+	for _, r := range f.all() {
+		err := f.addFolder(r, r.folder, Weights, Gradients, Activations, After, batchClass)
+		if err == nil && r != f.whole {
+			err = f.readPlacement(r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := f.placeBatch(); err != nil {
+		return err
+	}
+	if _, ok := f.DType(Weights, fmt.Sprintf("model.layers.%d.eh_proj.weight", f.Model.Layers), Repeat{}); !ok {
+		f.Model.MTPLayers = 0 // transformers drops these layers
+	}
+	return nil
+}
+
+func (f *Folder) all() []*Rank { return append([]*Rank{f.whole}, f.Ranks...) }
+
+// addFolder gives a rank the tensors of a folder. A file's name begins with its class, unless
+// another tool wrote it.
+func (f *Folder) addFolder(r *Rank, dir string, classes ...Class) error {
+	files, err := system.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var dumps []dump
+	for _, file := range files {
+		name, path := file.Name(), filepath.Join(dir, file.Name())
+		at := slices.IndexFunc(classes, func(c Class) bool { return strings.HasPrefix(name, string(c)) })
+		switch {
+		case filepath.Ext(name) == ".pt":
+			if d, err := readDump(path); err != nil {
+				f.find(name, "this file was not read: "+err.Error(), false)
+			} else {
+				dumps = append(dumps, d)
+			}
+			continue
+		case filepath.Ext(name) != ".safetensors" || name == "activations64.safetensors": // which golden folders have besides
+			continue
+		case at < 0 && !strings.Contains(name, "puts"):
+			continue
+		}
+		opened, err := safetensors.Open(path)
+		if err != nil {
+			return err
+		}
+		f.closes = append(f.closes, opened.Close)
+		for _, info := range opened.Tensors() {
+			read := func(p []byte, off int64) error { return opened.ReadAt(info, p, off) }
+			e := entry{view: rowMajor(info.Shape), file: path, dtype: info.DType, read: read}
+			full := ""
+			if at >= 0 {
+				full = string(classes[at]) + "/" + info.Name
+			} else {
+				f.Form, full = "folder of transformers' debugger", "debugger/"+name
+			}
+			k := f.canonical(full, e)
+			if other, ok := r.tensors[k]; ok {
+				return fmt.Errorf("%s has %s as %s, which %s has too", path, k, info.Name, other.file)
+			}
+			r.tensors[k] = e
+		}
+	}
+	f.addDumps(r, dumps)
+	return nil
+}
+
+// dump is one file of sglang's dumper, which Megatron's users have as well.
+type dump struct {
+	entry
+	name, dims        string
+	step, rank, index int64
+	layer             int64 // -1: none
+	again             bool  // it is of a recomputation
+}
+
+func readDump(path string) (d dump, err error) {
+	object, err := readTorch(path)
+	if err != nil {
+		return d, err
+	}
+	d.entry, _ = object["value"].(entry)
+	meta, _ := object["meta"].(map[string]any)
+	d.name, _ = meta["name"].(string)
+	d.dims, _ = meta["dims"].(string)
+	d.again = meta["recompute_status"] == "recompute"
+	d.layer = -1
+	for name, to := range map[string]*int64{"step": &d.step, "rank": &d.rank, "dump_index": &d.index, "layer_id": &d.layer} {
+		if n, ok := meta[name].(int64); ok {
+			*to = n
+		}
+	}
+	if d.read == nil || d.name == "" {
+		return d, errors.New("it has no tensor with a name")
+	}
+	return d, nil
+}
+
+// addDumps adds the tensors of the first step and rank. A name that is dumped again belongs to the
+// next micro-batch.
+func (f *Folder) addDumps(r *Rank, dumps []dump) {
+	slices.SortFunc(dumps, func(a, b dump) int {
+		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.rank, b.rank), cmp.Compare(a.index, b.index))
+	})
+	for _, d := range dumps {
+		f.Form = dumperForm
+		if d.step != dumps[0].step || d.rank != dumps[0].rank {
+			f.find("step", fmt.Sprintf("the folder has other steps or ranks too: step %d of rank %d is checked", dumps[0].step, dumps[0].rank), false)
+			continue
+		}
+		if d.again {
+			continue
+		}
+		d.entry, _ = d.batchFirst(strings.Fields(d.dims))
+		k := f.canonical("dumper/"+d.name, d.entry)
+		if k.class == Activations && d.layer >= 0 && !strings.Contains(k.name, ".layers.") {
+			k.name = fmt.Sprintf("model.layers.%d.%s", d.layer, k.name)
+		}
+		for r.tensors[k].read != nil {
+			k.MicroBatch++
+		}
+		f.Info.MicroBatches = max(f.Info.MicroBatches, k.MicroBatch+1)
+		r.tensors[k] = d.entry
+	}
+}
+
+const dumperForm = "folder of sglang's dumper"
 
 // readInfo reads step.json, if it is there. A fact of another type than expected is left out.
 func (f *Folder) readInfo(dir string) error {
@@ -131,7 +298,7 @@ func (f *Folder) readInfo(dir string) error {
 		err = json.Unmarshal(text, &f.Info)
 	}
 	if other, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		f.find(Finding{Module: "step.json", Says: fmt.Sprintf("%s is a %s and was not read: expected %s", other.Field, other.Value, other.Type)})
+		f.find("step.json", fmt.Sprintf("%s is a %s and was not read: expected %s", other.Field, other.Value, other.Type), false)
 	} else if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -142,29 +309,21 @@ func (f *Folder) readInfo(dir string) error {
 	for i := range reflect.TypeFor[Info]().NumField() {
 		delete(keys, reflect.TypeFor[Info]().Field(i).Tag.Get("json"))
 	}
-	maps.DeleteFunc(keys, func(name string, _ json.RawMessage) bool { return slices.Contains(strings.Fields(otherFacts), name) })
+	for _, name := range strings.Fields(otherFacts) {
+		delete(keys, name)
+	}
 	if len(keys) > 0 {
-		f.find(Finding{Module: "step.json", Says: fmt.Sprintf("its keys %s were not read", slices.Sorted(maps.Keys(keys)))})
+		f.find("step.json", fmt.Sprintf("its keys %s were not read", slices.Sorted(maps.Keys(keys))), false)
 	}
 	for _, name := range f.Info.Differs {
-		f.find(Finding{Module: name, Wrong: true, Says: "its recomputed forward pass differs from the first: gradients belong to other activations"})
+		f.find(name, "its recomputed forward pass differs from the first: gradients belong to other activations", true)
 	}
 	return nil
 }
 
-// Findings returns what has been found so far: some shows only when tensors are read.
-func (f *Folder) Findings() []Finding {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.findings)
-}
-
-func (f *Folder) find(finding Finding) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	same := func(other Finding) bool { return other.Module == finding.Module && other.Says == finding.Says }
-	if !slices.ContainsFunc(f.findings, same) {
-		f.findings = append(f.findings, finding)
+func (f *Folder) find(module, says string, wrong bool) {
+	if finding := (Finding{module, says, wrong}); !slices.Contains(f.Findings, finding) {
+		f.Findings = append(f.Findings, finding)
 	}
 }
 

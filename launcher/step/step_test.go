@@ -90,13 +90,13 @@ func begins(v Value, err error) string {
 }
 
 func says(f *Folder, text string) bool {
-	return slices.ContainsFunc(f.Findings(), func(x Finding) bool { return strings.Contains(x.Module+": "+x.Says, text) })
+	return slices.ContainsFunc(f.Findings, func(x Finding) bool { return strings.Contains(x.Module+": "+x.Says, text) })
 }
 
 func TestStepFolder(t *testing.T) {
 	f := folder{
 		"config.json": tiny,
-		"step.json":   `{"format": "step-1", "micro_batches": 2, "reduction": "mean", "recomputation_differs": ["model.norm"], "colour": 1, "loss_value": "x"}`,
+		"step.json":   `{"format": "step-1", "micro_batches": 2, "reduction": "mean", "recomputation_differs": ["model.norm"], "colour": 1, "autocast": 3}`,
 		"batch.safetensors": tensors{
 			"input_ids": integers(0, 4, 3), "labels": integers(1, 4, 3), "position_ids": integers(0, 2, 3), "attention_mask": integers(0, 1, 3, 3),
 		},
@@ -118,28 +118,28 @@ func TestStepFolder(t *testing.T) {
 	expect(t, "2 3 [6 7 8 9 10 11] [7 8 9 10 11 12] [3 4 5 3 4 5] []", b.Batch, b.Seq, b.IDs, b.Labels, b.Positions, b.Mask)
 	b, err = f.Batch(Repeat{})
 	expect(t, "[0 1 2 3 4 5] <nil>", b.IDs, err)
-	expect(t, "[6 8] [100 101 102 103 104 105 106 107] <nil>", begins(f.Activation("model.layers.0.self_attn.input"+Repeat{MicroBatch: 1}.Suffix())))
+	expect(t, "[6 8] [100 101 102 103 104 105 106 107] <nil>", begins(f.Read(Activations, "model.layers.0.self_attn.input", Repeat{MicroBatch: 1})))
 	for _, port := range []string{"indices", "logits", "weights.grad"} {
-		if _, ok := f.DType(Activations, "model.layers.1.mlp.gate."+port+"@mb1"); !ok {
-			t.Errorf("the router has no %s among %v", port, f.Names(Activations))
+		if _, ok := f.DType(Activations, "model.layers.1.mlp.gate."+port, Repeat{MicroBatch: 1}); !ok {
+			t.Errorf("the router has no %s among %v", port, f.Names(Activations, false))
 		}
 	}
-	expect(t, "[4 8] [160 161 162 163 164 165 166 167] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.2.up_proj.weight")))
-	expect(t, "[8 4] [96 97 98 99 100 101 102 103] <nil>", begins(f.Weight("model.layers.1.mlp.experts.3.down_proj.weight")))
-	expect(t, "[8] [5 6 7 8 9 10 11 12] <nil>", begins(f.Weight("model.norm.weight")))
-	if _, err := f.Gradient("model.layers.0.mlp.up_proj.weight"); !errors.Is(err, ErrAbsent) {
+	expect(t, "[4 8] [160 161 162 163 164 165 166 167] <nil>", begins(f.Read(Gradients, "model.layers.1.mlp.experts.2.up_proj.weight", Repeat{})))
+	expect(t, "[8 4] [96 97 98 99 100 101 102 103] <nil>", begins(f.Read(Weights, "model.layers.1.mlp.experts.3.down_proj.weight", Repeat{})))
+	expect(t, "[8] [5 6 7 8 9 10 11 12] <nil>", begins(f.Read(Weights, "model.norm.weight", Repeat{})))
+	if _, err := f.Read(Gradients, "model.layers.0.mlp.up_proj.weight", Repeat{}); !errors.Is(err, ErrAbsent) {
 		t.Error(err)
 	}
-	if _, err := f.Weight("lm_head.weight"); err == nil {
+	if _, err := f.Read(Weights, "lm_head.weight", Repeat{}); err == nil {
 		t.Error("a weight of other dimensions than the model's is read")
 	}
-	expect(t, "[model.norm.weight]", f.Unread(Gradients))
+	expect(t, "[model.norm.weight]", f.Names(Gradients, true))
 	for _, text := range []string{
-		"step.json: its keys [colour] were not read", "step.json: loss_value is a string", "model.norm: its recomputed forward pass differs",
+		"step.json: its keys [colour] were not read", "step.json: autocast is a number", "model.norm: its recomputed forward pass differs",
 		"batch: attention_mask is I64 of [1 3 3] and was not read", "lm_head.weight is [3]: config.json asks for [32 8]",
 	} {
 		if !says(f, text) {
-			t.Errorf("no finding says %q: %v", text, f.Findings())
+			t.Errorf("no finding says %q: %v", text, f.Findings)
 		}
 	}
 }
@@ -162,13 +162,13 @@ func TestForms(t *testing.T) {
 		"self_attn.q_a_proj.weight": 1, "self_attn.q_a_layernorm.weight": 1, "mlp.experts.1.gate_proj.weight": 32, "mlp.gate.weight": 2,
 		"mlp.gate.e_score_correction_bias": 3,
 	} {
-		if v, err := f.Weight("model.layers.1." + name); err != nil || v.Data[0] != first {
+		if v, err := f.Read(Weights, "model.layers.1."+name, Repeat{}); err != nil || v.Data[0] != first {
 			t.Error(name, v, err)
 		}
 	}
-	expect(t, "[4 8] [4 12 20 28 36 44 52 60] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.0.up_proj.weight")))
-	expect(t, "[8 4] [32 40 48 56 33 41 49 57] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.1.down_proj.weight")))
+	expect(t, "[4 8] [4 12 20 28 36 44 52 60] <nil>", begins(f.Read(Gradients, "model.layers.1.mlp.experts.0.up_proj.weight", Repeat{})))
+	expect(t, "[8 4] [32 40 48 56 33 41 49 57] <nil>", begins(f.Read(Gradients, "model.layers.1.mlp.experts.1.down_proj.weight", Repeat{})))
 	b, err := f.Batch(Repeat{})
 	expect(t, "true [1 2 3 4] folder of reference outputs <nil>", b.LabelsShifted, b.Labels, f.Form, err)
-	expect(t, "[model.layers.1.mlp.gate.logits model.layers.1.mlp.input]", f.Names(Activations))
+	expect(t, "[model.layers.1.mlp.gate.logits model.layers.1.mlp.input]", f.Names(Activations, false))
 }

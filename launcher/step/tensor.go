@@ -57,7 +57,7 @@ func (v view) span() int64 {
 	switch {
 	case count == 0:
 		return 0
-	case max(last, count) >= 1<<44:
+	case max(last, count) >= 1<<40:
 		return math.MaxInt64
 	}
 	return int64(last) + 1
@@ -134,7 +134,6 @@ var formats = map[string]struct {
 	"I64":     {8, "int64 LongStorage", func(b []byte) float64 { return float64(int64(le.Uint64(b))) }},
 	"I32":     {4, "int32 IntStorage", func(b []byte) float64 { return float64(int32(le.Uint32(b))) }},
 	"I16":     {2, "int16 ShortStorage", func(b []byte) float64 { return float64(int16(le.Uint16(b))) }},
-	"I8":      {1, "int8 CharStorage", func(b []byte) float64 { return float64(int8(b[0])) }},
 	"U8":      {1, "uint8 ByteStorage storage.UntypedStorage", func(b []byte) float64 { return float64(b[0]) }},
 	"BOOL":    {1, "bool BoolStorage", func(b []byte) float64 { return float64(b[0]) }},
 }
@@ -142,15 +141,11 @@ var formats = map[string]struct {
 // value reads the tensor.
 func (e entry) value() (Value, error) {
 	of, n, span := formats[e.dtype], product(e.dims), e.span()
-	need, free := 8*int64(n)+span*of.width, int64(0)
-	if need > 1<<26 { // looking takes longer than reading what is smaller
-		free = system.ReadMemory().Available
-	}
-	switch {
-	case of.decode == nil:
+	if e.joined == nil && of.decode == nil {
 		return Value{}, fmt.Errorf("%s: a tensor of %s: expected floating point numbers of 8 to 64 bits, or integers", e.file, e.dtype)
-	case span > 1<<44 || n > 1<<40 || free > 0 && need > free:
-		return Value{}, fmt.Errorf("%s: a tensor of %v needs %s of memory, %s are available", e.file, e.dims, system.Bytes(need), system.Bytes(free))
+	}
+	if need := 8*int64(n) + span*of.width; span > 1<<40 || need > 1<<26 && need > system.ReadMemory().Available {
+		return Value{}, fmt.Errorf("%s: a tensor of %v needs more memory than is available", e.file, e.dims)
 	}
 	v := Value{reference.Tensor{Dims: e.dims, Data: make([]float64, n)}, e.dtype}
 	if e.joined != nil {

@@ -7,6 +7,7 @@ package step
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -76,10 +77,12 @@ var opcodes = map[byte]func(u *unpickler){
 	'a':  func(u *unpickler) { u.add(u.pop(1)) },
 	'e':  func(u *unpickler) { u.add(u.marked()) },
 	'c':  func(u *unpickler) { u.global() },
-	'Q':  func(u *unpickler) { u.push(call{"", tuple(u.pop(1)[0])}) }, // BINPERSID
-	'R': func(u *unpickler) { // REDUCE
+	'Q':  func(u *unpickler) { u.push(call{"", as[[]any](u.pop(1), 0)}) }, // BINPERSID
+	'R': func(u *unpickler) { // REDUCE: a call is noted instead of made
 		pair := u.pop(2)
-		u.call(pair[0], pair[1])
+		name := as[global](pair, 0)
+		u.require(slices.Contains(callables, string(name)), "a call of %.100v is refused", pair[0])
+		u.push(call{name, as[[]any](pair, 1)})
 	},
 }
 
@@ -169,53 +172,37 @@ func (u *unpickler) add(values []any) {
 }
 
 // callables are what a pickle may call. It may also refer to the types of formats.
-const callables = "collections.OrderedDict _utils._rebuild_tensor_v2 _utils._rebuild_tensor_v3 _utils._rebuild_parameter _utils._rebuild_parameter_with_state"
-
-// among says whether a list has a name, without "torch.".
-func (name global) among(list string) bool {
-	return slices.Contains(strings.Fields(list), string(name))
-}
+var callables = strings.Fields("collections.OrderedDict _utils._rebuild_tensor_v2 _utils._rebuild_tensor_v3 _utils._rebuild_parameter _utils._rebuild_parameter_with_state")
 
 // format returns which of formats a type or a storage has, and "" for any other name.
 func (name global) format() string {
 	for dtype, of := range formats {
-		if name.among(of.torch) {
+		if slices.Contains(strings.Fields(of.torch), string(name)) {
 			return dtype
 		}
 	}
 	return ""
 }
 
+// global pushes the name that follows.
 func (u *unpickler) global() {
-	module, rest, _ := bytes.Cut(u.rest, []byte("\n"))
-	name, rest, _ := bytes.Cut(rest, []byte("\n"))
-	full := fmt.Sprintf("%s.%s", module, name)
-	short := global(strings.TrimPrefix(full, "torch."))
-	allowed := short.format() != "" || short.among(callables)
-	u.require(allowed, "%.100q is refused: a file may refer to torch's tensors, and to nothing else", full)
-	u.push(short)
-	u.rest = rest
-}
-
-// call notes a call instead of making it.
-func (u *unpickler) call(function, arguments any) {
-	name, _ := function.(global)
-	u.require(name.among(callables), "a call of %.100v is refused", function)
-	u.push(call{name, tuple(arguments)})
-}
-
-// tuple returns the members of a tuple, and nil for anything else.
-func tuple(value any) []any {
-	list, _ := value.([]any)
-	return list
+	var lines [2][]byte
+	for i := range lines {
+		lines[i], u.rest, _ = bytes.Cut(u.rest, []byte("\n"))
+	}
+	full := fmt.Sprintf("%s.%s", lines[0], lines[1])
+	short := strings.TrimPrefix(full, "torch.")
+	u.require(global(short).format() != "" || slices.Contains(callables, short), "%.100q is refused: a file may refer to torch's tensors, and to nothing else", full)
+	u.push(global(short))
 }
 
 // sizes returns a tuple of non-negative integers, and nil for anything else.
 func sizes(value any) []int {
+	list, _ := value.([]any)
 	result := []int{}
-	for _, element := range tuple(value) {
-		n, ok := element.(int64)
-		if !ok || n < 0 || len(result) == 32 {
+	for i := range list {
+		n, ok := list[i].(int64)
+		if !ok || n < 0 || i == 32 {
 			return nil
 		}
 		result = append(result, int(n))
@@ -240,14 +227,15 @@ func readTorch(path string) (map[string]any, error) {
 		_, name, _ := strings.Cut(member.Name, "/")
 		members[name] = member
 	}
-	var pickle []byte
-	if text := members["data.pkl"]; text == nil || text.UncompressedSize64 > mostPickle {
-		err = fmt.Errorf("data.pkl is missing, or has more than %d bytes", mostPickle)
-	} else if r, open := text.Open(); open != nil {
-		err = open
-	} else {
-		pickle, err = io.ReadAll(io.LimitReader(r, mostPickle))
+	text := members["data.pkl"]
+	if text == nil || text.UncompressedSize64 > mostPickle {
+		return nil, fmt.Errorf("data.pkl is missing, or has more than %d bytes", mostPickle)
 	}
+	reader, err := text.Open()
+	if err != nil {
+		return nil, err
+	}
+	pickle, err := io.ReadAll(io.LimitReader(reader, mostPickle))
 	if err != nil {
 		return nil, err
 	}
@@ -262,27 +250,25 @@ func readTorch(path string) (map[string]any, error) {
 	return object, err
 }
 
+// as returns an element of a tuple, or the zero value if it is missing or of another type.
+func as[T any](tuple []any, i int) (value T) {
+	if i < len(tuple) {
+		value, _ = tuple[i].(T)
+	}
+	return value
+}
+
 // locateTensor finds the tensor ((storage, type, key, device, elements), offset, dims, strides,
 // requires_grad, hooks, dtype): dtype only if the storage is one of bytes.
-func locateTensor(path string, size int64, description []any, members map[string]*zip.File) (e entry, err error) {
-	var of [7]any
-	copy(of[:], description)
-	if tensor, ok := of[0].(call); ok && tensor.name != "" { // of a parameter
-		of = [7]any{}
-		copy(of[:], tensor.arguments)
+func locateTensor(path string, size int64, of []any, members map[string]*zip.File) (e entry, err error) {
+	if tensor := as[call](of, 0); tensor.name != "" { // of a parameter
+		of = tensor.arguments
 	}
-	storage, _ := of[0].(call)
-	var from [3]any
-	copy(from[:], storage.arguments)
-	kind, _ := from[1].(global)
-	if dtype, ok := of[6].(global); ok {
-		kind = dtype
-	}
-	name, _ := from[2].(string)
-	offset, ok := of[1].(int64)
-	e.file, e.dtype, e.offset, e.dims, e.strides = path, kind.format(), int(offset), sizes(of[2]), sizes(of[3])
+	storage := as[call](of, 0).arguments
+	kind, name, offset := cmp.Or(as[global](of, 6), as[global](storage, 1)), as[string](storage, 2), as[int64](of, 1)
+	e.file, e.dtype, e.offset, e.dims, e.strides = path, kind.format(), int(offset), sizes(as[any](of, 2)), sizes(as[any](of, 3))
 	member := members["data/"+name]
-	if !ok || e.dims == nil || len(e.dims) != len(e.strides) || member == nil || member.Method != zip.Store || formats[e.dtype].width == 0 {
+	if e.dims == nil || len(e.dims) != len(e.strides) || member == nil || member.Method != zip.Store || formats[e.dtype].width == 0 {
 		return e, fmt.Errorf("a tensor's storage %.20q is missing or compressed, or its description is not torch's", name)
 	}
 	if elements := min(int64(member.UncompressedSize64), size) / formats[e.dtype].width; offset < 0 || offset > elements || e.span() > elements-offset {

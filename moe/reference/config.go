@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,9 +104,7 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 	if err := json.Unmarshal(configJSON, c); err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
-	if c.KVHeads == 0 {
-		c.KVHeads = c.Heads
-	}
+	c.KVHeads = cmp.Or(c.KVHeads, c.Heads)
 	switch c.Family {
 	case "deepseek_v2":
 		c.Softmax, c.GroupMax, c.NormTopK, c.RouterFP32 = true, true, false, true
@@ -125,9 +124,7 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 		c.HeadDim, c.KVHeads = c.NopeDim+c.RopeDim, c.Heads
 	} else {
 		c.KVRank, c.Interleaved = 0, false
-		if c.HeadDim == 0 {
-			c.HeadDim = c.Hidden / max(c.Heads, 1)
-		}
+		c.HeadDim = cmp.Or(c.HeadDim, c.Hidden/max(c.Heads, 1))
 		c.ValueDim, c.RopeDim = c.HeadDim, c.HeadDim
 	}
 	c.OutputBias = c.AttentionBias && c.Family != "glm4_moe"
@@ -149,16 +146,11 @@ func (c *Config) readRope() (wrong []error) {
 	if r == (ropeKeys{}) {
 		r = c.Scaling
 	}
-	or := func(values ...float64) float64 { // the first that is given
-		return values[slices.IndexFunc(append(values, 1), func(v float64) bool { return v != 0 })]
-	}
-	r.Theta, r.Partial = or(r.Theta, c.Theta), or(r.Partial, c.Partial)
+	r.Theta, r.Partial = cmp.Or(r.Theta, c.Theta), cmp.Or(r.Partial, c.Partial)
 	if c.Family == "glm4_moe" {
 		c.RopeDim = int(float64(c.HeadDim) * r.Partial)
 	}
-	if r.Type == "" {
-		r.Type = r.OldType
-	}
+	r.Type = cmp.Or(r.Type, r.OldType)
 	c.Rope = Rope{ropeKeys: r, Amplitude: 1, ScoreScale: 1}
 	p := &c.Rope
 	switch r.Type {
@@ -168,13 +160,13 @@ func (c *Config) readRope() (wrong []error) {
 		if p.Original < 1 {
 			return []error{fmt.Errorf("rope_parameters: original_max_position_embeddings is %d: expected 1 or more", p.Original)}
 		}
-		p.Factor = or(p.Factor, float64(c.MaxPositions)/float64(p.Original))
-		p.BetaFast, p.BetaSlow = or(p.BetaFast, 32), or(p.BetaSlow, 1)
+		p.Factor = cmp.Or(p.Factor, float64(c.MaxPositions)/float64(p.Original))
+		p.BetaFast, p.BetaSlow = cmp.Or(p.BetaFast, 32), cmp.Or(p.BetaSlow, 1)
 		p.Amplitude = mscale(p.Factor, 1)
 		if p.MScale != 0 && p.MScaleAllDim != 0 {
 			p.Amplitude = mscale(p.Factor, p.MScale) / mscale(p.Factor, p.MScaleAllDim)
 		}
-		p.Amplitude = or(p.AttentionFactor, p.Amplitude)
+		p.Amplitude = cmp.Or(p.AttentionFactor, p.Amplitude)
 		if c.KVRank > 0 && p.MScaleAllDim != 0 {
 			p.ScoreScale = mscale(p.Factor, p.MScaleAllDim) * mscale(p.Factor, p.MScaleAllDim)
 		}

@@ -1,17 +1,169 @@
 package reference
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 )
 
+// router scores the experts of each token and chooses TopK of them. x: [tokens, hidden]; logits:
+// [tokens, experts]; weights and chosen: [tokens, TopK].
+//
+//	scores  = sigmoid or softmax of x·wᵀ
+//	chosen  = top-k of scores + bias, in the best groups of experts
+//	weights = scores of the chosen / their sum · scale
+func (f *formula) router(path string, x *node) []*node {
+	w := f.param(path + ".weight")
+	if f.RouterFP32 {
+		x, w = f.cast(x, FP32), f.cast(w, FP32)
+	}
+	logits := f.linear(f.flow(x, "router_input_detached"), w, nil)
+	if f.is("router_low_precision") {
+		BF16.roundAll(logits.data)
+	}
+	scores := f.scores(logits)
+	own := f.choose(path, scores)
+	chosen := f.choices(path+".indices", f.Experts)
+	if chosen == nil {
+		chosen = own
+	}
+	f.chosen[path] = chosen
+	if f.is("router_softmax_of_chosen") {
+		return []*node{logits, f.softmax(f.ofChosen(f.cast(logits, FP32), chosen))}
+	}
+	return []*node{logits, f.routeWeights(path, logits, scores, chosen)}
+}
+
+// ofChosen returns the columns of each token's chosen experts.
+func (f *formula) ofChosen(x *node, chosen []int) *node {
+	return f.take(x, x.rows, f.TopK, func(r, i int) int { return r*x.cols + chosen[r*f.TopK+i] })
+}
+
+// scores returns what the logits stand for.
+func (f *formula) scores(logits *node) *node {
+	if f.Softmax != f.is("router_other_score") {
+		return f.softmax(f.cast(logits, FP32))
+	}
+	if !f.RouterFP32 {
+		logits = f.cast(logits, FP32)
+	}
+	return f.sigmoid(logits) // BF16 under autocast
+}
+
+// routeWeights returns the weights of the chosen experts.
+func (f *formula) routeWeights(path string, logits, scores *node, chosen []int) *node {
+	if f.is("router_bias_in_weights") && f.SelectionBias {
+		scores = f.add(scores, f.param(path+".e_score_correction_bias"), 1)
+	}
+	y := f.ofChosen(scores, chosen)
+	scale := pick(f, map[string]float64{"router_scale_missing": 1, "router_scale_twice": f.RouteScale * f.RouteScale}, f.RouteScale)
+	switch {
+	case f.is("router_scale_before_norm") && f.NormTopK:
+		scale = 1
+	case f.is("router_weights_uniform"):
+		y = f.shift(f.scale(y, 0), 1)
+	case f.is("router_weights_rotated"):
+		y = f.columns(y, append(span(1, f.TopK), 0))
+	}
+	if f.NormTopK != f.is("router_other_norm") {
+		sum := f.sum(y)
+		if f.is("router_norm_over_all") {
+			sum = f.sum(scores)
+		}
+		if !f.Softmax {
+			sum = f.shift(sum, 1e-20)
+		}
+		y = f.mul(y, f.reciprocal(f.flow(sum, "router_norm_detached")))
+	}
+	if scale != 1 {
+		y = f.scale(y, scale)
+	}
+	if !f.RouterFP32 {
+		y = f.cast(y, logits.dtype)
+	}
+	return f.flow(y, "router_detached")
+}
+
+// choose returns the TopK experts of each token by their scores and the selection bias. Of several
+// groups, only the experts of the best ones count.
+func (f *formula) choose(path string, scores *node) (chosen []int) {
+	choice := slices.Clone(scores.data)
+	if f.SelectionBias && !f.is("router_no_bias") {
+		bias := f.param(path + ".e_score_correction_bias").data
+		sign := pick(f, map[string]float64{"router_bias_negative": -1}, 1)
+		for i := range choice {
+			choice[i] += sign * bias[i%f.Experts]
+		}
+	}
+	f.note(path+".choice", slices.Clone(choice), f.Experts)
+	if f.Groups > 1 && !f.is("router_groups_ignored") {
+		f.keepGroups(path, choice, scores)
+	}
+	if f.is("router_choice_lowest") { // those outside the groups are lowest of all
+		for i, score := range choice {
+			choice[i] = min(-score, 10)
+		}
+		f.note(path+".choice", slices.Clone(choice), f.Experts)
+		delete(f.results, path+".groups")
+	}
+	for r := range scores.rows {
+		chosen = append(chosen, largest(choice[r*f.Experts:(r+1)*f.Experts], f.TopK)...)
+	}
+	indices := make([]float64, len(chosen))
+	for i, e := range chosen {
+		indices[i] = float64(e)
+	}
+	f.note(path+".indices", indices, f.TopK)
+	return chosen
+}
+
+// keepGroups sets the choice scores outside each token's best groups to -Inf. The score of a group
+// is its largest, or the sum of its largest two.
+func (f *formula) keepGroups(path string, choice []float64, scores *node) {
+	size := f.Experts / f.Groups
+	two := min(2, size)
+	if f.GroupMax != f.is("router_other_group_score") {
+		two = 1
+	}
+	from := choice
+	if f.is("router_groups_without_bias") {
+		from = scores.data
+	}
+	groups := make([]float64, 0, scores.rows*f.Groups)
+	for at := 0; at < len(choice); at += size {
+		score := 0.0
+		for _, e := range largest(from[at:at+size], two) {
+			score += from[at+e]
+		}
+		groups = append(groups, score)
+	}
+	for r := range scores.rows {
+		kept := largest(groups[r*f.Groups:(r+1)*f.Groups], f.TopKGroups)
+		for e := range f.Experts {
+			if !slices.Contains(kept, e/size) {
+				choice[r*f.Experts+e] = math.Inf(-1)
+			}
+		}
+	}
+	f.note(path+".groups", groups, f.Groups)
+}
+
+// largest returns the places of the k largest values, the largest first.
+func largest(values []float64, k int) []int {
+	order := span(0, len(values))
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
+	return order[:k]
+}
+
 // experts is Σ weight · expert(x) over the chosen experts of each token. x: [tokens, hidden];
 // weights: [tokens, TopK].
-func (f *formula) experts(path string, x, weights *node, chosen []int) *node {
+func (f *formula) experts(path string, x, weights *node) *node {
 	x, weights = f.flow(x, "experts_input_detached"), f.flow(weights, "experts_weight_detached")
 	var parts []*node
 	var tokens [][]int
-	for e, slots := range f.dispatch(path, chosen) {
+	for e, slots := range f.dispatch(path) {
 		if len(slots) == 0 {
 			continue
 		}
@@ -25,11 +177,10 @@ func (f *formula) experts(path string, x, weights *node, chosen []int) *node {
 			in = f.mul(in, w)
 		}
 		own := fmt.Sprintf("%s.%d", path, f.expert(e))
-		y := f.mlp(own, in)
+		y := f.expertMLP(own, in, nil)
 		switch {
 		case f.is("experts_weight_on_gate"):
-			gate := f.mul(f.project(own+".gate_proj", in), w)
-			y = f.project(own+".down_proj", f.act(gate, f.project(own+".up_proj", in)))
+			y = f.expertMLP(own, in, w)
 		case f.is("experts_weight_missing") || f.is("experts_weight_on_input"):
 		case f.is("experts_weight_squared"):
 			y = f.mul(f.mul(y, w), w)
@@ -41,6 +192,15 @@ func (f *formula) experts(path string, x, weights *node, chosen []int) *node {
 		parts, tokens = append(parts, y), append(tokens, rows)
 	}
 	return f.sumRows(parts, tokens, x)
+}
+
+// expertMLP is down(silu(gate(x)) · up(x)). The gate may be scaled.
+func (f *formula) expertMLP(path string, x, scale *node) *node {
+	gate := f.project(path+".gate_proj", x)
+	if scale != nil {
+		gate = f.mul(gate, scale)
+	}
+	return f.project(path+".down_proj", f.act(gate, f.project(path+".up_proj", x)))
 }
 
 // expert returns whose weights compute for an expert.
@@ -58,11 +218,16 @@ func (f *formula) expert(e int) int {
 }
 
 // dispatch returns, for each expert, its pairs of token and choice: token·TopK + choice.
-func (f *formula) dispatch(path string, chosen []int) [][]int {
+func (f *formula) dispatch(path string) [][]int {
+	gate := strings.TrimSuffix(path, "experts") + "gate"
+	chosen := f.chosen[gate]
+	if chosen == nil {
+		chosen = f.choices(gate+".indices", f.Experts)
+	}
 	if chosen == nil {
 		f.fail("give the router's choices")
 	}
-	kept := f.choices(strings.TrimSuffix(path, "experts")+"gate.kept", 2)
+	kept := f.choices(gate+".kept", 2)
 	capacity := (len(chosen) + f.Experts - 1) / f.Experts
 	pairs := make([][]int, f.Experts)
 	for i, e := range chosen {
@@ -96,7 +261,7 @@ func (t *tape) rowsOf(x *node, rows []int) *node {
 		for i, r := range rows {
 			for c, v := range y.gradRow(i) {
 				if !x.fixed {
-					x.grad[r*x.cols+c] = x.store.round(x.grad[r*x.cols+c] + v)
+					x.grad[r*x.cols+c] = x.store.Round(x.grad[r*x.cols+c] + v)
 				}
 			}
 		}
@@ -114,7 +279,7 @@ func (t *tape) sumRows(parts []*node, tokens [][]int, x *node) *node {
 	for i, part := range parts {
 		for k, r := range tokens[i] {
 			for c, v := range part.row(k) {
-				sum.data[r*sum.cols+c] = each.round(sum.data[r*sum.cols+c] + each.round(v))
+				sum.data[r*sum.cols+c] = each.Round(sum.data[r*sum.cols+c] + each.Round(v))
 			}
 		}
 	}

@@ -5,7 +5,6 @@ package reference
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -22,20 +21,18 @@ var families = []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_ti
 
 // golden is a model of one of the golden folders.
 type golden struct {
-	t         testing.TB
-	config    *Config
-	files     map[string]*safetensors.File
-	batch     *Batch
-	values    map[string]Tensor // by the names of ports
-	gradients map[string]Tensor // of parameters
-	choices   map[string]Tensor
-	edit      func(c *Call)
+	t      testing.TB
+	config *Config
+	files  map[string]*safetensors.File
+	batch  *Batch
+	values map[string]Tensor // results of the whole model
+	edit   func(c *Call)
 }
 
 // openGolden opens a folder and runs its model.
 func openGolden(t testing.TB, name string) *golden {
 	t.Helper()
-	g := &golden{t: t, files: map[string]*safetensors.File{}, values: map[string]Tensor{}, gradients: map[string]Tensor{}, choices: map[string]Tensor{}}
+	g := &golden{t: t, files: map[string]*safetensors.File{}, values: map[string]Tensor{}}
 	data, err := os.ReadFile(filepath.Join(goldens, name, "config.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +49,7 @@ func openGolden(t testing.TB, name string) *golden {
 	}
 	info, _ := g.files["activations"].Info("input_ids")
 	g.batch = &Batch{Batch: info.Shape[0], Seq: info.Shape[1], IDs: g.ints("input_ids"), Labels: g.ints("target_ids"), LabelsShifted: true}
-	g.train()
+	g.values = g.run(g.module("model"))
 	return g
 }
 
@@ -83,34 +80,21 @@ func (g *golden) ints(name string) []int32 {
 	return values
 }
 
-// forward runs a module on the values of its input ports.
-func (g *golden) forward(m *Module) *Pass {
+// run runs a module on the results of the whole model.
+func (g *golden) run(m *Module) map[string]Tensor {
 	g.t.Helper()
-	call := Call{Batch: g.batch, Choices: g.choices, Param: g.weight}
-	for _, p := range m.Inputs {
-		call.In = append(call.In, g.read(p))
+	call := Call{Batch: g.batch, Backward: true, Given: known(g.values), Param: g.weight}
+	if m.Kind == Loss || m.Kind == Head || m.Kind == Balance || m.Kind == Model {
+		call.Losses = map[string]float64{m.Outputs[0].Name: 1}
 	}
 	if g.edit != nil {
 		g.edit(&call)
 	}
-	pass, err := m.Forward(call)
+	results, err := m.Run(call)
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	return pass
-}
-
-// read returns the port's columns.
-func (g *golden) read(p Port) Tensor { return p.Cut(g.values[p.Name], g.batch.Batch*g.batch.Seq) }
-
-// train runs the whole model by its fine modules.
-func (g *golden) train() {
-	g.t.Helper()
-	c := &Chain{Config: g.config, Call: Call{Batch: g.batch, Choices: g.choices, Param: g.weight}, Losses: map[string]float64{"loss": 1}}
-	if err := c.Run(); err != nil {
-		g.t.Fatal(err)
-	}
-	g.values, g.gradients = c.Values, c.Gradients
+	return results
 }
 
 func (g *golden) weight(name string) (Tensor, error) { return g.tensor("model", name), nil }
@@ -154,7 +138,7 @@ func TestGoldenFolders(t *testing.T) {
 			for _, info := range g.files["gradients"].Tensors() {
 				want := g.tensor("gradients", info.Name)
 				if !strings.HasSuffix(info.Name, "correction_bias") {
-					near("gradients", info.Name, g.gradients[info.Name], want, 2e-5)
+					near("gradients", info.Name, g.values[info.Name], want, 2e-5)
 				}
 			}
 			t.Logf("worst %v", worst)
@@ -166,21 +150,18 @@ func TestGoldenFolders(t *testing.T) {
 // coarse compares the coarse modules with the fine ones inside them.
 func (g *golden) coarse(near func(kind, name string, got, want Tensor, bar float64)) {
 	for _, m := range g.config.Modules() {
-		if m.Children == nil {
+		if m.Children == nil || m.Kind == Model {
 			continue
 		}
-		pass := g.forward(m)
-		var gradOut []Tensor
-		for i, p := range m.Outputs {
-			near("coarse", p.Name, pass.Out[i], g.read(p), 1e-12)
-			gradOut = append(gradOut, g.values[p.Grad])
+		results := g.run(m)
+		for _, p := range m.Outputs {
+			near("coarse", p.Name, results[p.Name], g.values[p.Label()], 1e-12)
 		}
-		in, params := pass.Backward(gradOut)
-		for i, p := range m.Inputs {
-			near("coarse", p.Grad, in[i], g.read(p.gradient()), 1e-12)
+		for _, p := range m.Inputs {
+			near("coarse", p.Grad, results[p.Grad], g.values[p.Gradient().Label()], 1e-12)
 		}
 		for _, name := range m.Params {
-			near("coarse", m.Path+": "+name, params[name], g.gradients[name], 1e-12)
+			near("coarse", m.Path+": "+name, results[name], g.values[name], 1e-12)
 		}
 	}
 }
@@ -188,21 +169,27 @@ func (g *golden) coarse(near func(kind, name string, got, want Tensor, bar float
 // A tied weight has the gradients of both its uses.
 func TestTiedWeights(t *testing.T) {
 	g := openGolden(t, "qwen3_moe_tiny")
-	both := &Chain{Config: g.config, Losses: map[string]float64{"loss": 1}, Call: Call{Batch: g.batch, Choices: g.choices, Param: func(name string) (Tensor, error) {
-		return g.weight(strings.Replace(name, "lm_head", "model.embed_tokens", 1))
-	}}}
-	tied := *both
-	c := *g.config
-	c.Tied = true
-	tied.Config, tied.Call.Param = &c, g.weight
-	if err := errors.Join(both.Run(), tied.Run()); err != nil {
-		t.Fatal(err)
+	g.edit = func(c *Call) {
+		c.Param = func(name string) (Tensor, error) {
+			return g.weight(strings.Replace(name, "lm_head", "model.embed_tokens", 1))
+		}
 	}
-	want := both.Gradients["model.embed_tokens.weight"].Data
-	for i, v := range both.Gradients["lm_head.weight"].Data {
+	both := g.run(g.module("model"))
+	g.config.Tied = true
+	tied := g.run(g.module("model"))
+	want := both["model.embed_tokens.weight"].Data
+	for i, v := range both["lm_head.weight"].Data {
 		want[i] += v
 	}
-	if d := distance(tied.Gradients["model.embed_tokens.weight"].Data, want); !(d < 1e-12) || tied.Gradients["lm_head.weight"].Data != nil {
+	if d := distance(tied["model.embed_tokens.weight"].Data, want); !(d < 1e-12) || tied["lm_head.weight"].Data != nil {
 		t.Errorf("the gradient is off by %.2g", d)
+	}
+}
+
+// known returns a lookup of tensors by name for Call.Given.
+func known(tensors map[string]Tensor) func(name string) (Tensor, bool) {
+	return func(name string) (Tensor, bool) {
+		x, ok := tensors[name]
+		return x, ok
 	}
 }

@@ -66,7 +66,7 @@ func (t *tape) giveSum(b, y *node, row func(r int, g []float64)) {
 		y.store.roundAll(terms)
 		for i, v := range terms {
 			sum := &g[min(r, b.rows-1)*b.cols+min(i, b.cols-1)]
-			*sum = accumulator(y).round(*sum + v)
+			*sum = accumulator(y).Round(*sum + v)
 		}
 	}
 	t.giveAll(b, g)
@@ -206,7 +206,7 @@ func (t *tape) join(parts ...*node) *node {
 func (t *tape) sum(x *node) *node {
 	y := t.each(x.rows, 1, x.dtype, func(r int, y []float64) {
 		for _, v := range x.row(r) {
-			y[0] = accumulator(x).round(y[0] + v)
+			y[0] = accumulator(x).Round(y[0] + v)
 		}
 	})
 	return t.derive(y, func() {
@@ -229,7 +229,7 @@ func (t *tape) softmaxOf(x *node, mean func(r int) float64) *node {
 			var sum float64
 			p, dp := y.row(r), y.gradRow(r)
 			for i := range p {
-				sum = accumulator(x).round(sum + p[i]*dp[i])
+				sum = accumulator(x).Round(sum + p[i]*dp[i])
 			}
 			if mean != nil {
 				sum = mean(r)
@@ -253,11 +253,11 @@ func softmaxRow(y, x []float64, f Format) float64 {
 		return most
 	}
 	for i, v := range x {
-		y[i] = f.round(math.Exp(v - most))
-		total = f.round(total + y[i])
+		y[i] = f.Round(math.Exp(v - most))
+		total = f.Round(total + y[i])
 	}
 	for i := range y {
-		y[i] = f.round(y[i] / total)
+		y[i] = f.Round(y[i] / total)
 	}
 	return most + math.Log(total)
 }

@@ -27,10 +27,10 @@ func (f *formula) frequencies(d int) []float64 {
 	}
 	table := make([]float64, d/2)
 	for i := range table {
-		table[i] = FP32.round(math.Pow(p.Theta, -2*float64(i)/float64(d)))
+		table[i] = FP32.Round(math.Pow(p.Theta, -2*float64(i)/float64(d)))
 		ramp := pick(f, map[string]float64{"rope_linear": 1}, min(max((float64(i)-lo)/(hi-lo), 0), 1))
 		if p.Factor != 1 {
-			table[i] = FP32.round(table[i]/p.Factor*ramp + table[i]*(1-ramp))
+			table[i] = FP32.Round(table[i]/p.Factor*ramp + table[i]*(1-ramp))
 		}
 	}
 	for i := 1; f.rounding.Jitter != 0 && i < len(table); i++ { // code's power is off by a unit
@@ -45,37 +45,19 @@ func (f *formula) frequencies(d int) []float64 {
 	return table
 }
 
-// turns returns the cosine and sine of each token's angles, [tokens, d/2], or the run's own tables.
+// turns returns the cosine and sine of each token's angles, [tokens, d/2].
 func (f *formula) turns(d, ahead int, dtype Format) (cos, sin *node) {
-	cosines, sines := f.table("model.rotary_emb.output", d), f.table("model.rotary_emb.output.1", d)
-	positions := f.positions()
-	if cosines == nil || sines == nil || ahead != 0 || f.is("rope_rolled") {
-		cosines, sines = nil, nil
-		amplitude := pick(f, map[string]float64{"rope_amplitude_missing": 1, "rope_amplitude_added": mscale(f.Rope.Factor, 1)}, f.Rope.Amplitude)
-		table := f.frequencies(d)
-		for _, position := range positions {
-			for _, frequency := range table {
-				angle := FP32.round(float64(int(position)+ahead) * frequency)
-				cosines = append(cosines, dtype.round(amplitude*math.Cos(angle)))
-				sines = append(sines, dtype.round(amplitude*math.Sin(angle)))
-			}
+	var cosines, sines []float64
+	positions, table := f.positions(), f.frequencies(d)
+	amplitude := pick(f, map[string]float64{"rope_amplitude_missing": 1, "rope_amplitude_added": mscale(f.Rope.Factor, 1)}, f.Rope.Amplitude)
+	for _, position := range positions {
+		for _, frequency := range table {
+			angle := FP32.Round(float64(int(position)+ahead) * frequency)
+			cosines = append(cosines, dtype.Round(amplitude*math.Cos(angle)))
+			sines = append(sines, dtype.Round(amplitude*math.Sin(angle)))
 		}
 	}
 	return f.constant(len(positions), d/2, cosines, dtype), f.constant(len(positions), d/2, sines, dtype)
-}
-
-// table returns the first half of each row of a table of the run, which is twice the same, for all
-// tokens. It returns nil if there is none.
-func (f *formula) table(name string, d int) (values []float64) {
-	x, ok := f.call.Choices[name]
-	rows := len(x.Data) / max(d, 1)
-	if !ok || rows != f.batch.Seq && rows != f.call.Batch.Batch*f.batch.Seq || rows*d != len(x.Data) {
-		return nil
-	}
-	for _, r := range f.tokens() {
-		values = append(values, x.Data[r%rows*d:r%rows*d+d/2]...)
-	}
-	return values
 }
 
 // rotaryTables is what transformers' model.rotary_emb returns: cosines and sines, each twice next

@@ -37,8 +37,8 @@ type Rounding struct {
 	TF32     bool   // products round their FP32 operands to 10 bits of mantissa
 }
 
-// round returns x in the format, rounded to nearest even. Overflow gives an infinity.
-func (f Format) round(x float64) float64 {
+// Round returns x in the format, rounded to nearest even. Overflow gives an infinity.
+func (f Format) Round(x float64) float64 {
 	switch f {
 	case FP32:
 		return float64(float32(x))
@@ -58,7 +58,7 @@ func (f Format) round(x float64) float64 {
 func (f Format) roundAll(values []float64) {
 	if f != Exact {
 		for i, x := range values {
-			values[i] = f.round(x)
+			values[i] = f.Round(x)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -19,11 +20,11 @@ func TestRounding(t *testing.T) {
 		{FP16, 1 + 1.0/2048, 1}, {FP16, 1 + 3.0/2048, 1 + 4.0/2048}, {FP16, 65519, 65504}, {FP16, 65520, inf}, {FP16, 0x1p-25, 0}, {FP16, 0x1.8p-24, 0x1p-23},
 		{FP32, 1 + 0x1p-24, 1}, {FP32, 1 + 0x1.8p-23, 1 + 0x1p-22}, {Exact, 0.1, 0.1},
 	} {
-		if got := c.format.round(c.x); got != c.want {
+		if got := c.format.Round(c.x); got != c.want {
 			t.Errorf("format %d: %g is rounded to %g, want %g", c.format, c.x, got, c.want)
 		}
 	}
-	if x := BF16.round(math.NaN()); x == x {
+	if x := BF16.Round(math.NaN()); x == x {
 		t.Errorf("NaN is rounded to %g", x)
 	}
 }
@@ -33,13 +34,14 @@ func TestFloors(t *testing.T) {
 	g := openGolden(t, "deepseek_v3_tiny")
 	core := g.module("model.layers.1.self_attn.core")
 	for _, p := range core.Inputs {
-		BF16.roundAll(g.values[p.Name].Data)
+		BF16.roundAll(g.values[p.Label()].Data)
 	}
-	exact := g.forward(core).Out[0].Data
+	out := core.Outputs[0].Name
+	exact := g.run(core)[out].Data
 	last := 0.0
 	for _, r := range []Rounding{{Format: FP32}, {Format: BF16, Jitter: 1}, {Format: BF16, Way: KernelEnds}, {Format: BF16}} {
 		g.edit = func(c *Call) { c.Rounding = r }
-		d := distance(g.forward(core).Out[0].Data, exact)
+		d := distance(g.run(core)[out].Data, exact)
 		if low, high := map[Format]float64{FP32: 1e-8, BF16: 5e-4}[r.Format], map[Format]float64{FP32: 1e-6, BF16: 1e-2}[r.Format]; d < low || d > high || d == last {
 			t.Errorf("%+v costs %.2g, expected %.2g to %.2g and not %.2g", r, d, low, high, last)
 		}
@@ -53,9 +55,9 @@ func TestSelectedRows(t *testing.T) {
 	for path, rows := range map[string][2]int{"model.layers.1.mlp.experts": {5, 9}, "model.layers.1.self_attn": {48, 96}} {
 		m := g.module(path)
 		g.edit = nil
-		all := g.forward(m).Out[0]
+		all := g.run(m)[m.Outputs[0].Name]
 		g.edit = func(c *Call) { c.Tokens, c.Sequences = span(5, 9), []int{1} }
-		some, width := g.forward(m).Out[0].Data, all.Dims[1]
+		some, width := g.run(m)[m.Outputs[0].Name].Data, all.Dims[1]
 		if d := distance(some, all.Data[rows[0]*width:rows[1]*width]); len(some) != (rows[1]-rows[0])*width || d > 1e-12 {
 			t.Errorf("%s: %d elements, off by %.2g", path, len(some), d)
 		}
@@ -69,23 +71,26 @@ func (g *golden) module(path string) *Module {
 
 func TestWrongInputs(t *testing.T) {
 	g := openGolden(t, "deepseek_v3_tiny")
-	for name, edit := range map[string]func(c *Call){
-		"expected 64 for each": func(c *Call) { c.In[0].Data = c.In[0].Data[:96*32] },
-		"1 inputs: expected 2": func(c *Call) { c.In = c.In[:1] },
-		"expected 0 to 15": func(c *Call) {
-			c.Choices = map[string]Tensor{"model.layers.1.mlp.gate.indices": {Data: make([]float64, 96*4)}}
-			c.Choices["model.layers.1.mlp.gate.indices"].Data[7] = 16
+	for name, edit := range map[string]func(given map[string]Tensor, c *Call){
+		"expected 64 for each": func(given map[string]Tensor, c *Call) {
+			given["model.layers.1.mlp.experts.input"] = Tensor{Data: make([]float64, 96*32)}
 		},
-		"give the router": func(c *Call) { c.Choices = nil },
-		"expected 4 for each tok": func(c *Call) {
-			c.Choices = map[string]Tensor{"model.layers.1.mlp.gate.indices": {Data: make([]float64, 9)}}
+		"0 elements: expected": func(given map[string]Tensor, c *Call) { delete(given, "model.layers.1.mlp.experts.input.2") },
+		"expected 0 to 15": func(given map[string]Tensor, c *Call) {
+			given["model.layers.1.mlp.gate.indices"] = Tensor{Dims: []int{96, 4}, Data: slices.Repeat([]float64{16}, 96*4)}
 		},
-		"or numbers of experts": func(c *Call) { c.Mistake = "experts_swapped:a" },
+		"give the router": func(given map[string]Tensor, c *Call) { delete(given, "model.layers.1.mlp.gate.indices") },
+		"expected 4 for each tok": func(given map[string]Tensor, c *Call) {
+			given["model.layers.1.mlp.gate.indices"] = Tensor{Data: make([]float64, 9)}
+		},
+		"or numbers of experts": func(given map[string]Tensor, c *Call) { c.Mistake = "experts_swapped:a" },
 	} {
 		m := g.module("model.layers.1.mlp.experts")
-		call := Call{Batch: g.batch, Choices: g.choices, Param: g.weight, In: []Tensor{g.read(m.Inputs[0]), g.read(m.Inputs[1])}}
-		edit(&call)
-		if _, err := m.Forward(call); err == nil || !strings.Contains(err.Error(), name) {
+		given := maps.Clone(g.values)
+		call := Call{Batch: g.batch, Backward: true, Given: known(given), Param: g.weight}
+		edit(given, &call)
+		call.Given = known(given)
+		if _, err := m.Run(call); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
