@@ -26,7 +26,7 @@
 //	configuration precisions, precision, selection, recipe, recompute, linears, parts, stage, rope,
 //	              init, config
 //
-// # Who adds what to a gradient
+// # The owners of gradients
 //
 // The gradient of a weight is the sum over the tokens of all ranks and the passes of a step. Each
 // weight has one owner (sumOwner, chosen in sums.go), which adds what a pass contributes:
