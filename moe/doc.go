@@ -16,7 +16,7 @@
 //	other files   hf_files, hf_keys, hf, hf_rope
 //	model         routing, qkclip, products, stages, pass, forward, model, layers
 //	head          contexthead, head_gradient, head, head_sizes
-//	layers        block, mtp, layer, balance, router, ffn, mla, gqa, attention, norm
+//	layers        block, join, layer, balance, router, ffn, mla, gqa, attention, norm
 //	construction  builder, sharded
 //	sums          embedded, passsums, sums, group, slice_sum, sum_host, remoterows, replicas,
 //	              deferred_wgrad, rest_rows, host
@@ -26,7 +26,7 @@
 //	configuration precisions, precision, selection, recipe, recompute, linears, parts, stage, rope,
 //	              init, config
 //
-// # Who adds what to a gradient
+// # The owners of gradients
 //
 // The gradient of a weight is the sum over the tokens of all ranks and the passes of a step. Each
 // weight has one owner (sumOwner, chosen in sums.go), which adds what a pass contributes:

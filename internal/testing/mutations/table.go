@@ -117,7 +117,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "padding-counted", Text: "MTP counts the last token of a sequence, which has no target, unless it is the rank's last one",
-		File: "moe/mtp.go", Old: `if (i+1)%b.Seq == 0 {`, New: `if i+1 == len(shifted) {`, Args: "--set model.mtp_layers=1",
+		File: "moe/join.go", Old: `if (i+1)%b.Seq == 0 {`, New: `if i+1 == len(shifted) {`, Args: "--set model.mtp_layers=1",
 		Axis: ranks, Tensor: mtpWeight,
 	},
 	{
