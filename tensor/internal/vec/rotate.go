@@ -1,8 +1,8 @@
 package vec
 
 // Rotate applies rotary position embedding in place, in plain Go. Every pair of neighbors (u, v)
-// becomes (u·c - v·s, u·s + v·c). Each pair has its own cosine c and sine. s is the sine times sign,
-// and a sign of -1 rotates back.
+// becomes (u·c - v·s, u·s + v·c). Each pair has its own cosine c and sine. s is the sine times
+// sign, and a sign of -1 rotates back.
 //
 // cos, sin: [rows, pairs]; row i of x begins at x[i·stride].
 func Rotate(x []float32, stride int, cos, sin []float32, pairs int, sign float32) {
