@@ -239,7 +239,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-router-all", Text: "all ranks that share a sequence count the router's gradient",
-		File: "moe/contextparallel.go", Old: `if p.cp.rank != reader {`, New: `if p.cp.rank < 0 {`,
+		File: "moe/contextparallel.go", Old: `if p.cp.rank != reader {`, New: `if p.cp.rank < 0 && reader >= 0 {`,
 		Args: contexts, Axis: shares, Tensor: router,
 	},
 	{
