@@ -390,7 +390,11 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 	case reference.Router, reference.Loss, reference.Residual, reference.Handover, reference.Embedding:
 		ways = ways[:2] // these read exactly what was recorded: a moved input would excuse a lower precision
 	}
-	return ways, leastOf(formatNames[lowest])
+	least := leastOf(formatNames[lowest])
+	if m.Kind.Glue() && base.Autocast != reference.Exact { // what it adds has passed casts
+		least = max(least, leastOf(formatNames[base.Autocast]))
+	}
+	return ways, least
 }
 
 // threeWays returns a rounding after every operation, one at the ends of kernels, and one with
