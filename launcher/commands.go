@@ -36,9 +36,10 @@ func commands() []cli.Command {
 			"inspect runs/debug-1 --verify",
 			"inspect runs/debug-1 --html",
 		}},
-		{Name: "convert", Group: cli.GroupTrain, About: "convert a run or a checkpoint to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
+		{Name: "convert", Group: cli.GroupTrain, About: "convert a run, checkpoint or model to a Hugging Face model", Define: training.DefineConvert, Examples: []string{
 			"convert --from runs/debug-1 --to exported",
 			"convert --from runs/debug-1/step-00000360 --to exported --dtype fp32",
+			"convert --from deepseek-fp8 --to deepseek-bf16 --dtype bf16",
 		}},
 		{Name: "data", Group: cli.GroupTrain, About: "tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"os"
@@ -25,7 +26,14 @@ func TestConvert(t *testing.T) {
 	if got.code != cli.ExitOK || !strings.Contains(got.out, ", to hf/fp32") {
 		t.Errorf("%+v", got)
 	}
-	refuse(t, cli.ExitFailed, []string{"convert", "--from", "hf/fp32", "--to", "x"}, "already")
+	succeed(t, "convert", "--from", "hf/fp32", "--to", "hf/again")
+	for _, name := range []string{"config.json", "model.safetensors", "tokenizer.json"} {
+		once, err := os.ReadFile("hf/bf16/" + name)
+		again, wrong := os.ReadFile("hf/again/" + name)
+		if err != nil || wrong != nil || !bytes.Equal(once, again) {
+			t.Errorf("%s differs, or: %v, %v", name, err, wrong)
+		}
+	}
 	refuse(t, cli.ExitInterrupted, []string{"convert", "--from", "run", "--to", "x"})
 	if _, err := os.Stat("x"); err == nil {
 		t.Error("an interrupted conversion has left a folder")

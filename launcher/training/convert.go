@@ -21,7 +21,7 @@ type convertFlags struct {
 // DefineConvert defines the flags of convert.
 func DefineConvert(fs *flag.FlagSet) cli.Action {
 	f := &convertFlags{}
-	fs.StringVar(&f.from, "from", "", "`FOLDER` run or checkpoint to read")
+	fs.StringVar(&f.from, "from", "", "`FOLDER` run, checkpoint or Hugging Face model to read; FP8 weights are supported")
 	fs.StringVar(&f.to, "to", "", "`FOLDER` new folder to write the Hugging Face model to; it must not exist")
 	cli.Choice(fs, &f.dtype, "dtype", "`TYPE` type of the weights", "bf16", "fp32")
 	return f.run

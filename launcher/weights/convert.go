@@ -4,6 +4,7 @@ package weights
 // at all.
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,13 +27,19 @@ type Result struct {
 	Bytes   int64 // of tensors
 }
 
-// Convert writes a checkpoint to the folder to, which must not exist: config.json,
-// model.safetensors, and the tokenizer's files. The folder appears when it is complete, and is
-// durable when Convert returns. After an error, or when ctx is cancelled, nothing is left behind.
+// companions are the files next to the weights of a Hugging Face model that are copied, if they
+// exist.
+var companions = []string{
+	"generation_config.json", datasets.TokenizerFile, "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja", "README.md",
+}
+
+// mostCompanion bounds the size of one, in bytes.
+const mostCompanion = 64 << 20
+
+// Convert writes the source to the folder to, which must not exist: config.json, model.safetensors,
+// and the tokenizer's files. The folder appears when it is complete, and is durable when Convert
+// returns. After an error, or when ctx is cancelled, nothing is left behind.
 func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
-	if s.json != nil {
-		return r, fmt.Errorf("%s is a Hugging Face model already: give a run or a checkpoint; transformers changes the type of its models", s.path)
-	}
 	if err := Free(to); err != nil {
 		return r, err
 	}
@@ -100,11 +107,11 @@ func (s *Source) Foreign() (all []string) {
 // libraryEps is the epsilon of norms for which that library ignores the configuration.
 const libraryEps = 1e-6
 
-// familyTensors lists the tensors to write: all, except that a model of a family without selection
-// biases leaves them out, if they are zero.
+// familyTensors lists the tensors to write: all, except that a checkpoint's model of a family
+// without selection biases leaves them out, if they are zero.
 func (s *Source) familyTensors() ([]Tensor, error) {
 	all := s.Tensors()
-	if s.config.HFModelType() != "qwen3_moe" {
+	if s.json != nil || s.config.HFModelType() != "qwen3_moe" {
 		return all, nil
 	}
 	for _, t := range all {
@@ -122,23 +129,54 @@ func (s *Source) familyTensors() ([]Tensor, error) {
 	return slices.DeleteFunc(all, func(t Tensor) bool { return isBias(t.Name) }), nil
 }
 
-// writeConfig writes config.json and the files of the tokenizer.
-func (s *Source) writeConfig(dir string, o Options) error {
-	text, err := s.config.MarshalHF()
-	if err != nil {
-		return err
+// writeConfig writes config.json and the files of the tokenizer. A Hugging Face model keeps its
+// own, with another type of the weights.
+func (s *Source) writeConfig(dir string, o Options) (err error) {
+	text := s.json
+	if text == nil {
+		if text, err = s.config.MarshalHF(); err != nil {
+			return err
+		}
 	}
 	keys := map[string]any{}
-	if err := json.Unmarshal(text, &keys); err != nil {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber() // which keeps how numbers are written
+	if err := d.Decode(&keys); err != nil {
 		return fmt.Errorf("%s: %w", configName, err)
 	}
+	delete(keys, "quantization_config")
+	delete(keys, "dtype") // the newer name of torch_dtype; the library reads both
 	if keys["torch_dtype"] = "bfloat16"; o.FP32 {
 		keys["torch_dtype"] = "float32"
 	}
-	if err := s.writeTokenizer(dir, keys); err != nil {
+	if s.json != nil {
+		err = s.copyCompanions(dir)
+	} else {
+		err = s.writeTokenizer(dir, keys)
+	}
+	if err != nil {
 		return err
 	}
 	return writeJSON(dir, configName, keys)
+}
+
+// copyCompanions copies the companions of a Hugging Face model.
+func (s *Source) copyCompanions(dir string) error {
+	root, err := system.OpenRoot(s.path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range companions {
+		content, err := readSmall(root, name, mostCompanion)
+		if err == nil {
+			err = system.WriteFile(filepath.Join(dir, name), content)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	return nil
 }
 
 func writeJSON(dir, name string, v any) error {

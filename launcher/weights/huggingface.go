@@ -39,8 +39,8 @@ const (
 
 // storage is the part of config.json about the storage of weights.
 type storage struct {
-	Family       string `json:"model_type"`
-	Quantization any    `json:"quantization_config"`
+	Family       string        `json:"model_type"`
+	Quantization *quantization `json:"quantization_config"`
 }
 
 func (s *Source) openHuggingFace() error {
@@ -59,11 +59,11 @@ func (s *Source) openHuggingFace() error {
 	if err := strictjson.Unmarshal(s.json, &how); err != nil {
 		return fmt.Errorf("%s: %s: %w", s.path, configName, err)
 	}
-	if how.Quantization != nil {
-		return fmt.Errorf("%s: %s has a quantization_config: weights are read as BF16, F16 or F32, so convert quantized ones first", s.path, configName)
-	}
 	s.family = how.Family
 	if err := s.openShards(root); err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	if err := s.scaleBlocks(how.Quantization); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	// The library drops multi-token prediction when it loads a model, so a configuration may name
@@ -117,6 +117,9 @@ func (s *Source) openShards(root *os.Root) error {
 // addStored adds a tensor of a file.
 func (s *Source) addStored(file *safetensors.File, info safetensors.Info) {
 	s.entries[info.Name] = entry{Tensor{info.Name, info.DType, info.Shape}, func(dst []float32, offset int64) error {
+		if info.DType == safetensors.F8E4M3 {
+			return readCodes(file, info, dst, offset)
+		}
 		return file.ReadFloat32s(info, dst, offset)
 	}}
 }

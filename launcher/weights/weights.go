@@ -159,7 +159,7 @@ func (s *Source) Notes() []string { return s.notes }
 // Path returns the folder of the weights. For a run it is that of the checkpoint.
 func (s *Source) Path() string { return s.path }
 
-// Tensors lists all tensors by name.
+// Tensors lists all tensors by name. Scales of FP8 blocks are part of the tensor that they scale.
 func (s *Source) Tensors() []Tensor {
 	all := make([]Tensor, 0, len(s.entries))
 	for _, e := range s.entries {
@@ -176,8 +176,8 @@ func (s *Source) Tensor(name string) (Tensor, bool) {
 }
 
 // ReadInto fills dst with elements [offset, offset+len(dst)) of a tensor, in row-major order, as
-// FP32. BF16 and F16 are converted. It returns an error if there is no such tensor, or if it has
-// another shape. A range outside the shape panics.
+// FP32. BF16, F16 and block-scaled FP8 are converted. It returns an error if there is no such
+// tensor, or if it has another shape. A range outside the shape panics.
 func (s *Source) ReadInto(name string, shape []int, offset int64, dst []float32) error {
 	e, ok := s.entries[name]
 	if !ok {

@@ -101,7 +101,6 @@ func TestOpenRefuses(t *testing.T) {
 	half := t.TempDir()
 	writeFile(t, filepath.Join(half, configName), readFile(t, filepath.Join(reference, configName)))
 	large := folder(t, map[string]any{"vocab_size": 1 << 20}, safetensors.Tensor{Name: "x", DType: safetensors.F32, Shape: []int{1}, Data: f32(1)})
-	quantized := folder(t, map[string]any{"quantization_config": map[string]any{"quant_method": "fp8"}})
 	broken, _ := run(t, 1)
 	shard := filepath.Join(broken, "step-00000007", "rank-00001-of-00002.safetensors")
 	data := readFile(t, shard)
@@ -113,7 +112,6 @@ func TestOpenRefuses(t *testing.T) {
 		empty:                                {empty, "holds no weights", "expected the folder of a run"},
 		half:                                 {half, "neither model.safetensors nor", "model.safetensors.index.json"},
 		large:                                {large, "config.json describes a model of", "have 1 elements"},
-		quantized:                            {quantized, "quantization_config"},
 		broken:                               {"rank-00001-of-00002.safetensors is damaged"},
 	} {
 		_, err := Open(path)
