@@ -25,9 +25,9 @@ type Document struct {
 	file string // for a row: its file
 	row  int
 
-	order   uint64 // of validation documents: the hash of the text, which comes before the name
-	nul     bool   // see Losses
-	special map[string]int
+	order         uint64 // of validation documents: the hash of the text, which comes before the name
+	nul, replaced bool   // see Losses
+	special       map[string]int
 }
 
 // compare orders validation documents by their hash, others by name, and rows of a file by number.

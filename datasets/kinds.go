@@ -124,7 +124,7 @@ func (f *file) jsonKind(start []byte, opts Options) kind {
 	field := cmp.Or(opts.Field, DefaultField)
 	line, _, whole := bytes.Cut(start, []byte("\n"))
 	if line = bytes.TrimSpace(line); (whole || len(start) < sniffLine) && len(line) > 0 && line[0] == '{' && json.Valid(line) {
-		if _, err := textOf(line, field); f.given || err == nil {
+		if _, _, err := textOf(line, field); f.given || err == nil {
 			return jsonLines
 		}
 		return plainText

@@ -94,7 +94,7 @@ func (s source) divide(d Document, lines bool, each func(Document) error) error 
 	for i, text := range parts {
 		part := Document{Name: fmt.Sprintf("%s#%d", d.Name, i+1), Text: text, file: cmp.Or(d.file, d.Name), row: cmp.Or(d.row, i+1)}
 		if i == 0 { // what is counted is counted once
-			part.nul, part.special = d.nul, d.special
+			part.nul, part.replaced, part.special = d.nul, d.replaced, d.special
 		}
 		if err := each(part); err != nil {
 			return err

@@ -19,9 +19,15 @@ import (
 // mostLine is the maximum length of a line of a JSONL file and of a record of CSV.
 const mostLine = 64 << 20
 
-// eachRow calls each with the number, from 1, and the text of every row until it returns an error.
-// For rows without text, it is nil or empty. It is valid during a call.
-func (f file) eachRow(field string, each func(number int, text []byte) error) error {
+// row is a row of a file. For rows without text, text is nil or empty. It is valid during a call.
+type row struct {
+	number   int // from 1
+	text     []byte
+	replaced bool // U+FFFD stands for characters that are not valid
+}
+
+// eachRow calls each with every row until it returns an error.
+func (f file) eachRow(field string, each func(row) error) error {
 	in, err := openFile(f.path)
 	if err != nil {
 		return err
@@ -47,7 +53,7 @@ func (f file) eachRow(field string, each func(number int, text []byte) error) er
 		if err := given.take(len(text)); err != nil {
 			return err
 		}
-		return each(n, text)
+		return each(row{number: n, text: text})
 	}
 	buffered := bufio.NewReaderSize(limited, 1<<16)
 	switch {
@@ -76,7 +82,7 @@ func (f file) eachRow(field string, each func(number int, text []byte) error) er
 }
 
 // lines calls each with every line that is not blank. The number of a row is that of its line.
-func lines(in *bufio.Reader, field string, each func(number int, text []byte) error) error {
+func lines(in *bufio.Reader, field string, each func(row) error) error {
 	var line []byte
 	for number := 1; ; number++ {
 		line = line[:0]
@@ -101,11 +107,11 @@ func lines(in *bufio.Reader, field string, each func(number int, text []byte) er
 			line = bytes.TrimPrefix(line, byteOrderMark)
 		}
 		if object := bytes.TrimSpace(line); len(object) > 0 {
-			text, wrong := textOf(object, field)
+			text, replaced, wrong := textOf(object, field)
 			if wrong != nil {
 				return fmt.Errorf("line %d: %w", number, wrong)
 			}
-			if err := each(number, text); err != nil {
+			if err := each(row{number, text, replaced}); err != nil {
 				return err
 			}
 		}
@@ -119,29 +125,36 @@ func lines(in *bufio.Reader, field string, each func(number int, text []byte) er
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // textOf returns a field of a JSON object: a string. The text is nil if it is null, or the object
-// is. OUTER.FIELD is the field of an object in a field.
-func textOf(object []byte, field string) ([]byte, error) {
+// is. OUTER.FIELD is the field of an object in a field. replaced is as in row.
+func textOf(object []byte, field string) (text []byte, replaced bool, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {
-		return nil, fmt.Errorf("it is no JSON object (%v): expected one a line", err)
+		return nil, false, fmt.Errorf("it is no JSON object (%v): expected one a line", err)
 	}
 	value, ok := fields[field]
 	if fields == nil {
-		return nil, nil
+		return nil, false, nil
 	}
 	outer, inner, _ := strings.Cut(field, ".")
 	if of := fields[outer]; !ok && of != nil && (of[0] == '{' || of[0] == 'n') {
 		return textOf(of, inner)
 	} else if !ok {
-		return nil, fmt.Errorf("there is no field %q: %s", field, hasFields(slices.Sorted(maps.Keys(fields))))
+		return nil, false, fmt.Errorf("there is no field %q: %s", field, hasFields(slices.Sorted(maps.Keys(fields))))
 	}
-	var text *string
-	if err := json.Unmarshal(value, &text); err != nil {
-		return nil, fmt.Errorf("field %q is %.50q, no string: %s", field, value, parquet.OneText)
-	} else if text == nil {
-		return nil, nil
+	var decoded *string
+	if err := json.Unmarshal(value, &decoded); err != nil {
+		return nil, false, fmt.Errorf("field %q is %.50q, no string: %s", field, value, parquet.OneText)
+	} else if decoded == nil {
+		return nil, false, nil
 	}
-	return []byte(*text), nil
+	n := strings.Count(*decoded, "\ufffd")
+	return []byte(*decoded), n > 0 && n > replacements(value), nil
+}
+
+// replacements counts the U+FFFD that a JSON string itself has, also as an escape.
+func replacements(value []byte) int {
+	escapes := bytes.ToLower(bytes.ReplaceAll(value, []byte(`\\`), nil)) // without escaped backslashes
+	return bytes.Count(value, []byte("\ufffd")) + bytes.Count(escapes, []byte(`\ufffd`))
 }
 
 // hasFields names the first fields or columns of a row.

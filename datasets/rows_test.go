@@ -87,9 +87,9 @@ func TestFilesOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[string]string{}
-		err := f.eachRow("text", func(number int, text []byte) error {
-			if len(text) > 0 {
-				got[fmt.Sprintf("rows#%d", number)] = string(text)
+		err := f.eachRow("text", func(r row) error {
+			if len(r.text) > 0 {
+				got[fmt.Sprintf("rows#%d", r.number)] = string(r.text)
 			}
 			return nil
 		})
@@ -187,13 +187,16 @@ func TestJSONAndCSV(t *testing.T) {
 	}
 }
 
-// TestLosses: rows that are left out are counted.
+// TestLosses: rows that are left out and characters that are replaced are counted.
 func TestLosses(t *testing.T) {
 	dir := writeTree(t, map[string]string{
-		"a.jsonl": `{"text":"half\u0000"}` + "\n" + `{"text":"\u0000\u0000"}` + "\n" + `{"text":null}` + "\n" + `{"text":"whole"}`,
-		"b.csv":   "text\nh\x00alf\n\n",
+		"a.jsonl": strings.Join([]string{
+			`{"text":"half\u0000"}`, `{"text":"\u0000\u0000"}`, `{"text":null}`, `{"text":"lone \ud800 surrogate, and \\ufffd"}`, "{\"text\":\"not \xff UTF-8\"}",
+			`{"text":"\ufffd \uFFFD � are there"}`, `{"text":"whole"}`,
+		}, "\n"),
+		"b.csv": "text\nh\x00alf\n\n",
 	})
-	for name, want := range map[string]Losses{"a.jsonl": {Skipped: 2, NUL: 2}, "b.csv": {Skipped: 1, NUL: 1}} {
+	for name, want := range map[string]Losses{"a.jsonl": {Skipped: 2, NUL: 2, Replaced: 2}, "b.csv": {Skipped: 1, NUL: 1}} {
 		c := open(t, Options{}, filepath.Join(dir, name))
 		if !reflect.DeepEqual(c.Losses, want) {
 			t.Errorf("%s: %+v, want %+v", name, c.Losses, want)

@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+
+	"spmoe/datasets/parquet"
 )
 
 // Rules is a version of these rules. The zero value is the newest.
@@ -34,9 +36,8 @@ const (
 // lastFirstRules is the last commit that reads data by [FirstRules].
 const lastFirstRules = "66fb8c31"
 
-// lastFormats is the last commit that reads arrays of JSON, text in Arrow files, lists of strings,
-// and fields of structures of Parquet files.
-const lastFormats = "ae336b0a"
+// lastFormats is the last commit that reads arrays of JSON and text in Arrow files, too.
+const lastFormats = parquet.LastFormats
 
 // Validate returns an error for rules that are unknown or no longer read.
 func (r Rules) Validate() error {
@@ -62,15 +63,16 @@ func withoutNUL(text []byte) (clean []byte, changed bool) {
 
 // Losses counts what reading leaves out or replaces.
 type Losses struct {
-	Skipped int `json:"skipped"`         // documents and files without text, or binary or generated
-	NUL     int `json:"nul"`             // documents that have lost NUL bytes
-	Other   int `json:"other,omitempty"` // files without rows in folders with rows
+	Skipped  int `json:"skipped"`         // documents and files without text, or binary or generated
+	NUL      int `json:"nul"`             // documents that have lost NUL bytes
+	Replaced int `json:"replaced"`        // documents of JSON in which U+FFFD stands for invalid characters
+	Other    int `json:"other,omitempty"` // files without rows in folders with rows
 
 	Special map[string]int `json:"special_tokens,omitempty"` // spellings in the documents, see SpecialNote
 }
 
 func (l Losses) plus(m Losses) Losses {
-	return Losses{l.Skipped + m.Skipped, l.NUL + m.NUL, l.Other + m.Other, plus(l.Special, m.Special)}
+	return Losses{l.Skipped + m.Skipped, l.NUL + m.NUL, l.Replaced + m.Replaced, l.Other + m.Other, plus(l.Special, m.Special)}
 }
 
 // count counts a document.
@@ -78,5 +80,8 @@ func (l *Losses) count(d Document) {
 	l.Special = plus(l.Special, d.special)
 	if d.nul {
 		l.NUL++
+	}
+	if d.replaced {
+		l.Replaced++
 	}
 }

@@ -36,9 +36,9 @@ func (s source) documents(f file, each func(Document) error) error {
 		}
 		return s.divide(Document{Name: f.name, Text: text}, s.rules.byEpochs(), each)
 	}
-	err := f.eachRow(cmp.Or(s.field, DefaultField), func(number int, text []byte) error {
-		clean, nul := withoutNUL(text)
-		return s.divide(Document{Name: fmt.Sprintf("%s#%d", f.name, number), Text: clean, file: f.name, row: number, nul: nul}, false, each)
+	err := f.eachRow(cmp.Or(s.field, DefaultField), func(r row) error {
+		clean, nul := withoutNUL(r.text)
+		return s.divide(Document{Name: fmt.Sprintf("%s#%d", f.name, r.number), Text: clean, file: f.name, row: r.number, nul: nul, replaced: r.replaced}, false, each)
 	})
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", f.path, err)

@@ -150,7 +150,7 @@ func decode(encoding int64, b []byte, n int64, dictionary [][]byte) (next func()
 		lengths, rest, err := deltaIntegers(b, n)
 		return cutter(lengths, rest), err
 	}
-	return nil, fmt.Errorf("it is in encoding %d, which is not read: write it in plain or dictionary encoding", encoding)
+	return nil, fmt.Errorf("it is in encoding %d, which is not read: write it in plain or dictionary encoding, or continue an older run with the launcher of commit %s", encoding, LastFormats)
 }
 
 // indices looks strings up in the dictionary.

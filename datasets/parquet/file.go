@@ -181,8 +181,12 @@ func (c *Column) schema(d *decoder, field string) (index int, err error) {
 	return index, nil
 }
 
+// LastFormats is the last commit that reads lists of strings, fields of structures, and more
+// encodings.
+const LastFormats = "ae336b0a"
+
 // OneText says what to do with lists of strings, structures and chats.
-const OneText = "lists and structures are not read: write each row as one text to a column of strings"
+const OneText = "lists and structures are not read: write each row as one text to a column of strings, or continue an older run with the launcher of commit " + LastFormats
 
 func schemaElement(d *decoder) (e element) {
 	d.fields(func(id int, kind uint8) bool {

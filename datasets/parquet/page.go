@@ -32,7 +32,7 @@ const (
 )
 
 // codecNames are those of codecs that are not read.
-var codecNames = map[int64]string{3: "LZO", 4: "Brotli", 5: "LZ4 of Hadoop"}
+var codecNames = map[int64]string{3: "LZO", 4: "Brotli", 5: "LZ4 of Hadoop (commit " + LastFormats + " reads it)"}
 
 // mostRatio bounds the growth of a page beyond its first bytes: text is compressed 2 to 20 times, a
 // bomb thousands of times.

@@ -31,13 +31,13 @@ func (c Console) Start(s events.Start) {
 	}
 	c.printf("data: %s for training, %s for validation, %s\n",
 		system.Bytes(s.Corpus.Train), system.Bytes(s.Corpus.HeldOut), Plural(s.Corpus.Documents, "document"))
-	if l := s.Corpus.Losses; l.NUL+l.Other > 0 || l.Skipped > 0 && s.Corpus.Builtin == "" {
+	if l := s.Corpus.Losses; l.NUL+l.Replaced+l.Other > 0 || l.Skipped > 0 && s.Corpus.Builtin == "" {
 		others := ""
 		if l.Other > 0 {
 			others = fmt.Sprintf("; %s without rows in folders with rows", Plural(l.Other, "file"))
 		}
-		c.printf("left out: %d rows and files without text; the NUL bytes of %s%s\n",
-			l.Skipped, Plural(l.NUL, "document"), others)
+		c.printf("left out: %d rows and files without text; the NUL bytes of %s; invalid characters of %s, for which U+FFFD stands%s\n",
+			l.Skipped, Plural(l.NUL, "document"), Plural(l.Replaced, "document"), others)
 	}
 	if s.Tokenizer != "" {
 		c.printf("tokenizer: %s\n", Printable(s.Tokenizer))

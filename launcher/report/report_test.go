@@ -23,7 +23,7 @@ var (
 	resumed = events.Start{
 		Config: config.Config{Flavor: "debug", Precision: "fp32", Steps: 1, Batch: 1, Seq: 1, Out: "o"},
 		Ranks:  1, Mesh: mesh.Default(1), Cores: 1, Tier: "generic", From: 20, Resumed: "o/step-00000020",
-		Corpus:    events.Corpus{Documents: 1, Builtin: "built-in, x", Losses: datasets.Losses{Skipped: 58, NUL: 100, Other: 2}},
+		Corpus:    events.Corpus{Documents: 1, Builtin: "built-in, x", Losses: datasets.Losses{Skipped: 58, NUL: 100, Replaced: 1, Other: 2}},
 		Tokenizer: "own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json",
 	}
 	step = events.Step{
@@ -68,12 +68,12 @@ var cases = map[string]struct {
 			"machine: , 1 core, generic, peak 0 GFLOP/s measured\n" +
 			"text: built-in, x\n" +
 			"data: 0 B for training, 0 B for validation, 1 document\n" +
-			"left out: 58 rows and files without text; the NUL bytes of 100 documents; 2 files without rows in folders with rows\n" +
+			"left out: 58 rows and files without text; the NUL bytes of 100 documents; invalid characters of 1 document, for which U+FFFD stands; 2 files without rows in folders with rows\n" +
 			"tokenizer: own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json\n" +
 			"run: 1 step of 1 sequence of 1 tokens, 0 FLOPs per token, in o\n" +
 			"resuming o/step-00000020 at step 20\n",
 		`{"active_parameters":0,"batch":1,"cores":1,"cpu":"","documents":1,"event":"start","flavor":"debug","flops_per_token":0,"from_step":20,"held_out_bytes":0,` +
-			`"losses":{"skipped":58,"nul":100,"other":2},"mesh":{"world":1,"pp":1,"dp_replicate":1,"dp_shard":1,"ep":1},"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","tokenizer":"own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json","train_bytes":0}`,
+			`"losses":{"skipped":58,"nul":100,"replaced":1,"other":2},"mesh":{"world":1,"pp":1,"dp_replicate":1,"dp_shard":1,"ep":1},"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","tokenizer":"own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json","train_bytes":0}`,
 	},
 	"step": {
 		func(r events.Reporter) { r.Step(step) },

@@ -61,5 +61,8 @@ func leftOut(l datasets.Losses) (lines [][2]string) {
 	if l.NUL > 0 {
 		lines = append(lines, [2]string{"changed", report.Plural(l.NUL, "document") + " without NUL bytes"})
 	}
+	if l.Replaced > 0 {
+		lines = append(lines, [2]string{"changed", report.Plural(l.Replaced, "document") + " with U+FFFD for invalid characters"})
+	}
 	return lines
 }
