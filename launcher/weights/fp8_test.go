@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -57,10 +58,10 @@ func TestBlockScaled(t *testing.T) {
 			}
 		}
 		to := filepath.Join(t.TempDir(), "to")
-		if r, err := s.Convert(t.Context(), to, Options{}); err != nil || r.Tensors != 1 {
+		if r, err := s.Convert(t.Context(), to, Options{}); err != nil || r.Tensors != 1 || bytes.Contains(readFile(t, filepath.Join(to, configName)), []byte("quantization")) {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		for i, v := range all(t, opened(t, to), "lm_head.weight") { // which has no quantization_config
+		for i, v := range all(t, opened(t, to), "lm_head.weight") {
 			if w := tensor.ToBFloat16(want[i]).Float32(); math.Float32bits(v) != math.Float32bits(w) {
 				t.Fatalf("%v: element %d in BF16 is %v, want %v", c, i, v, w)
 			}
