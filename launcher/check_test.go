@@ -130,7 +130,7 @@ func TestCheckWrong(t *testing.T) {
 		change func(all map[string]safetensors.Tensor)
 		want   []string
 	}{
-		"expert gradients doubled": {"gradients", each(`layers\.[12]\.mlp\.experts`, times(2)), []string{"First in model.layers.1.mlp.experts (gradient)", "93 weights, the experts of layers 1 to 2", "2 × the local one"}},
+		"expert gradients doubled": {"gradients", each(`layers\.[12]\.mlp\.experts`, times(2)), []string{"First in model.layers.1.mlp.experts (gradient)", "93 weights, the experts of layers 1, 2", "2 × the local one"}},
 		"all gradients clipped":    {"gradients", each(`.`, times(0.0371)), []string{"a common factor", "0.0371 ×", "clipped"}},
 		"another weight":           {"model", each(`layers.2.self_attn.o_proj`, times(1.25)), []string{"First in model.layers.2.self_attn.o_proj (forward)", "weight_other"}},
 		"one token":                {"activations", each(`layers.2.self_attn.core|layers.2.self_attn.o_proj.input`, func(x safetensors.Tensor) { put(x.Data, 5*64, 9) }), []string{"First in model.layers.2.self_attn.core (forward)", "worst tokens: "}},

@@ -39,8 +39,7 @@ var refusals = [][2]string{
 	{"train --set model.layer=3", "did you mean model.layers ("},
 	{"train --set model.layers=x", "whole number"},
 	{"inspect --set out=x", "unknown key"},
-	{"train --data rows.jsonl --trace 5", "steps=5..7"},
-	{"train --data rows.jsonl --trace steps=5..7 --steps 6", "6 steps"},
+	{"train --data rows.jsonl --trace steps=5..7", "--profile"},
 
 	{"checkpoint ls run", "inspect RUN"},
 	{"-np 2 run runs/my.toml", "docs/recipes"},
