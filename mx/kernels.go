@@ -5,6 +5,6 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// kernels says which kernels quantize. It is set once, and only tests change it. Tile kernels take
-// what tilesSupport accepts, and lane kernels any format.
+// kernels says which kernels quantize. It is set once, and only tests change it. Tile and
+// strip kernels take what tilesSupport accepts, and lane kernels any format.
 var kernels = cpu.Choose("quantization", quant.Table)

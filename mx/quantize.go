@@ -197,10 +197,13 @@ func (q *quantizer) blockRows(rows int) int {
 func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	if kernels == quant.Tiles && tilesSupport(q.element, q.x.DType()) {
-		q.quantizeTiles(ex, at)
-	} else {
+	switch {
+	case kernels < quant.Strips || !tilesSupport(q.element, q.x.DType()):
 		q.quantizeAny(ex, at)
+	case kernels == quant.Strips:
+		q.quantizeStrips(ex, at)
+	default:
+		q.quantizeTiles(ex, at)
 	}
 }
 

@@ -4,7 +4,8 @@ package quant
 type Kernels int
 
 const (
-	Plain Kernels = iota // none: plain Go
-	Lanes                // AVX2, NEON: the kernels for any format
-	Tiles                // AVX-512: also those for tiles of BF16
+	Plain  Kernels = iota // none: plain Go
+	Lanes                 // NEON: the kernels for any format
+	Strips                // AVX2: also those for strips of BF16
+	Tiles                 // AVX-512: also those for tiles of BF16
 )

@@ -1,4 +1,4 @@
-// Package quant holds the quantization kernels. There are two kinds. Table says which of them a
+// Package quant holds the quantization kernels. There are three kinds. Table says which of them a
 // tier may run.
 //
 // The tile kernels make MXFP8 in both directions at once from tiles of 32 by 64 BF16. They take two
@@ -6,6 +6,9 @@
 // each element that do not depend on the scale: the code for an exponent bias of 0, the exponent
 // and the sign. Encode subtracts the scale from the exponent field of the code. A code that is not
 // subnormal is then complete. Vectors with subnormal codes take a slower path through tables.
+//
+// The strip kernels do the same with AVX2 for strips of 32 rows of BF16 (see Strip). They round
+// vectors with subnormal codes twice.
 //
 // The lane kernels carry out the definition in FP32, for any format (see Grid).
 package quant

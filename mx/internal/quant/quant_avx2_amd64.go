@@ -35,3 +35,23 @@ func laneDecodeRows(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Poin
 //
 //go:noescape
 func laneDecodeCols(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
+
+// scanStripAVX2 sets the scales of a strip, or says that it is odd.
+//
+//go:noescape
+func scanStripAVX2(s *Strip) (odd bool)
+
+// encodeStripRowsAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripRowsAVX2(s *Strip)
+
+// encodeStripColsAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripColsAVX2(s *Strip)
+
+// encodeStripBothAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripBothAVX2(s *Strip)

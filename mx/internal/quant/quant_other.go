@@ -14,3 +14,7 @@ func encodeBothAVX512(t *Tile)                                                  
 func encodeRowsStreamAVX512(t *Tile)                                             { panic(missing) }
 func encodeColsStreamAVX512(t *Tile)                                             { panic(missing) }
 func encodeBothStreamAVX512(t *Tile)                                             { panic(missing) }
+func scanStripAVX2(s *Strip) (odd bool)                                          { panic(missing) }
+func encodeStripRowsAVX2(s *Strip)                                               { panic(missing) }
+func encodeStripColsAVX2(s *Strip)                                               { panic(missing) }
+func encodeStripBothAVX2(s *Strip)                                               { panic(missing) }

@@ -27,7 +27,7 @@ func pointer(names ...string) (args []asmgen.Param) {
 	return args
 }
 
-// printLanes returns the file with the kernels for any format.
+// printLanes returns the file with the kernels for any format and those for strips.
 func printLanes() *laneFile {
 	f := newLaneFile()
 	amaxRows(f)
@@ -36,6 +36,7 @@ func printLanes() *laneFile {
 	encodeLanes(f, "laneEncodeCols", true)
 	decodeLanes(f, "laneDecodeRows", false)
 	decodeLanes(f, "laneDecodeCols", true)
+	stripKernels(f.File)
 	return f
 }
 
