@@ -283,8 +283,16 @@ var fits = map[string]struct {
 	name, says string
 	from, to   float64
 }{
-	"scale_other":      {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
-	"window_other":     {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
+	"scale_other":     {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
+	"window_other":    {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
+	"chunk_other":     {"chunk_other:%.0f", "the mask lets tokens see only their own chunk of %.0f tokens", 1, 4096},
+	"documents_other": {"documents_other:%.0f", "the mask cuts each sequence at token %.0f, as if another document began there", 1, 0},
+	"softcap":         {"softcap:%.6g", "the scores are capped: c·tanh(score / c), with a c of %.4g", 0.1, 1000},
+	"rope_base_other": {"rope_base_other:%.6g", "the rotary base is %.4g, not config.json's rope_theta", 1e2, 1e8},
+	"act_clamped":     {"act_clamped:%.6g", "gate and up are clamped at %.4g", 1e-3, 1000},
+
+	"rope_positions_other": {"rope_positions_other:%.6g", "the positions of the rotary embedding are multiplied by %.4g", 1.0 / 64, 64},
+
 	"norm_no_eps":      {"norm_eps_%.3g", "the norm's eps is %.2g", 1e-9, 1},
 	"norm_eps_outside": {"norm_eps_outside:%.3g", "the norm's eps is outside the root: it divides by rms + eps, with an eps of %.2g", 1e-9, 1},
 }
@@ -305,14 +313,20 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 		if !ok || !slices.Contains(m.Kinds, t.module.Kind) {
 			continue
 		}
+		tried := map[string]float64{}
 		miss := func(x float64) float64 {
 			trying := call
 			trying.Mistake = fmt.Sprintf(f.name, x)
-			o, err := t.module.Run(trying)
-			if want := o[t.module.Outputs[0].Label()].Data; err == nil && len(want) == len(got) {
-				return distance(got, want, nil)
+			if e, ok := tried[trying.Mistake]; ok {
+				return e
 			}
-			return inf
+			o, err := t.module.Run(trying)
+			want := o[t.module.Outputs[0].Label()].Data
+			tried[trying.Mistake] = inf
+			if err == nil && len(want) == len(got) {
+				tried[trying.Mistake] = distance(got, want, nil)
+			}
+			return tried[trying.Mistake]
 		}
 		if f.to == 0 {
 			f.to = float64(t.call.Batch.Seq)
