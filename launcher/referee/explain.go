@@ -27,6 +27,7 @@ type hypothesis struct {
 	name, says string
 	change     func(*reference.Call) // nil: the call makes the mistake of that name
 	ways       []reference.Rounding  // nil: those of the trial
+	elsewhere  bool                  // it reads other weights, whose gradients are not its own
 }
 
 // explain returns the causes under which the reference agrees with a wrong trial, best first. If a
@@ -61,8 +62,14 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	if cause := t.lostChoices(); len(causes) == 0 && cause != nil {
 		return []Cause{*cause}
 	}
+	if cause := t.pattern(line); len(causes) == 0 && cause != nil {
+		return []Cause{*cause}
+	}
 	if len(causes) == 0 && local {
 		try(append(t.fitted(few, line), j.mixUps(t)...))
+	}
+	if cause := t.wrongPlaces(line); len(causes) == 0 && cause != nil {
+		return []Cause{*cause}
 	}
 	slices.SortStableFunc(causes, func(a, b Cause) int { return compareFloat(a.Strain, b.Strain) })
 	return causes[:min(mostNamed, len(causes))]
@@ -122,7 +129,7 @@ func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *M
 	all := t.compareAll(exact, floors, rows)
 	for _, c := range line.Comparisons {
 		want, ok := exact[c.Name]
-		if c.What != "gradient" || !ok || few != nil || len(j.repeats) > 1 {
+		if c.What != "gradient" || !ok || few != nil || len(j.repeats) > 1 || h.elsewhere {
 			continue
 		}
 		var noise [][]float64
@@ -148,6 +155,10 @@ func (t *trial) mistakes(line *ModuleLine, local bool) (all []hypothesis) {
 	for _, m := range reference.Mistakes() {
 		if !slices.Contains(m.Kinds, t.module.Kind) || !local && !strings.Contains(m.Name, "detached") || strings.HasSuffix(m.Name, "_other") && fits[m.Name].name != "" {
 			continue
+		}
+		sides := []string{"residual_missing", "branch_missing"}
+		if i := slices.Index(sides, m.Name); i >= 0 && t.module.OfGradients && len(t.module.Inputs) == 2 {
+			m.Says = "no gradient flows through a reader, which is detached: " + t.module.Inputs[i].Name + " is missing in the sum"
 		}
 		if m.Name != "experts_missing_one" && m.Name != "experts_swapped" {
 			all = append(all, hypothesis{name: m.Name, says: m.Says})
@@ -198,7 +209,8 @@ func (t *trial) far(line *ModuleLine, what ...string) (tokens []int) {
 func (j *judge) mixUps(t *trial) (all []hypothesis) {
 	m := t.module
 	replace := func(name, says string, with func(param string) (step.Value, error)) {
-		all = append(all, hypothesis{name: name, says: says, change: func(c *reference.Call) {
+		elsewhere := strings.HasPrefix(name, "weights_of")
+		all = append(all, hypothesis{name: name, says: says, elsewhere: elsewhere, change: func(c *reference.Call) {
 			own := c.Param
 			c.Param = func(param string) (reference.Tensor, error) {
 				if v, err := with(param); err == nil {
@@ -215,6 +227,13 @@ func (j *judge) mixUps(t *trial) (all []hypothesis) {
 		replace("weights_after", "the weights are those after the step", func(p string) (step.Value, error) { return j.folder.Read(step.After, p, step.Repeat{}) })
 	}
 	own, port := t.layerPath(), ""
+	for _, other := range []string{"input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"} {
+		if other = own + other; m.Kind == reference.Norm && other != m.Path {
+			replace("weights_of:"+other, "the weights are those of another norm, "+other, func(string) (step.Value, error) {
+				return j.folder.Read(step.Weights, other+".weight", step.Repeat{})
+			})
+		}
+	}
 	if len(m.Inputs) > 0 {
 		port = m.Inputs[0].Name
 	}
@@ -245,7 +264,7 @@ func (j *judge) mixUps(t *trial) (all []hypothesis) {
 	for _, f := range []reference.Format{reference.BF16, reference.FP16} {
 		if base := t.ways[0]; base.Format == reference.FP32 {
 			base.Format, base.Of, base.Autocast = f, nil, f
-			all = append(all, hypothesis{"lower_precision", "it computes in " + formatNames[f] + ", the folder says F32", func(*reference.Call) {}, threeWays(base)})
+			all = append(all, hypothesis{name: "lower_precision", says: "it computes in " + formatNames[f] + ", the folder says F32", change: func(*reference.Call) {}, ways: threeWays(base)})
 		}
 	}
 	return all
@@ -331,17 +350,19 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 		if f.to == 0 {
 			f.to = float64(t.call.Batch.Seq)
 		}
-		constant := leastAt(f.from, f.to, miss)
+		unmistaken := distance(got, t.exact[t.module.Outputs[0].Label()].Rows(call.Rows(t.module.Kind), t.tokens).Data, nil)
+		constant := leastAt(f.from, f.to, unmistaken/2, miss)
 		all = append(all, hypothesis{name: fmt.Sprintf(f.name, constant), says: fmt.Sprintf(f.says, constant)})
 	}
 	return all
 }
 
-// leastAt returns where f is least between two positive numbers: on grids of ratios, each finer.
-func leastAt(from, to float64, f func(float64) float64) float64 {
+// leastAt returns where f is least between two positive numbers: on grids of ratios, each finer. It
+// gives up on a constant that leaves more than most.
+func leastAt(from, to, most float64, f func(float64) float64) float64 {
 	const points = 36
 	best, nearest := from, inf
-	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000005; ratio = math.Pow(ratio, 0.25) {
+	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000005 && (ratio > 1.01 || nearest < most); ratio = math.Pow(ratio, 0.25) {
 		center, steps := best, 5
 		if math.IsInf(nearest, 1) {
 			center, steps = math.Sqrt(from*to), points/2
