@@ -62,14 +62,11 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	if cause := t.lostChoices(); len(causes) == 0 && cause != nil {
 		return []Cause{*cause}
 	}
-	if cause := t.pattern(line); len(causes) == 0 && cause != nil {
-		return []Cause{*cause}
-	}
 	if len(causes) == 0 && local {
 		try(append(t.fitted(few, line), j.mixUps(t)...))
 	}
-	if cause := t.wrongPlaces(line); len(causes) == 0 && cause != nil {
-		return []Cause{*cause}
+	if len(causes) == 0 {
+		causes = t.pattern(line)
 	}
 	slices.SortStableFunc(causes, func(a, b Cause) int { return compareFloat(a.Strain, b.Strain) })
 	return causes[:min(mostNamed, len(causes))]
@@ -155,10 +152,6 @@ func (t *trial) mistakes(line *ModuleLine, local bool) (all []hypothesis) {
 	for _, m := range reference.Mistakes() {
 		if !slices.Contains(m.Kinds, t.module.Kind) || !local && !strings.Contains(m.Name, "detached") || strings.HasSuffix(m.Name, "_other") && fits[m.Name].name != "" {
 			continue
-		}
-		sides := []string{"residual_missing", "branch_missing"}
-		if i := slices.Index(sides, m.Name); i >= 0 && t.module.OfGradients && len(t.module.Inputs) == 2 {
-			m.Says = "no gradient flows through a reader, which is detached: " + t.module.Inputs[i].Name + " is missing in the sum"
 		}
 		if m.Name != "experts_missing_one" && m.Name != "experts_swapped" {
 			all = append(all, hypothesis{name: m.Name, says: m.Says})
@@ -302,14 +295,13 @@ var fits = map[string]struct {
 	name, says string
 	from, to   float64
 }{
-	"scale_other":     {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
-	"window_other":    {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
-	"chunk_other":     {"chunk_other:%.0f", "the mask lets tokens see only their own chunk of %.0f tokens", 1, 4096},
-	"documents_other": {"documents_other:%.0f", "the mask cuts each sequence at token %.0f, as if another document began there", 1, 0},
-	"softcap":         {"softcap:%.6g", "the scores are capped: c·tanh(score / c), with a c of %.4g", 0.1, 1000},
-	"rope_base_other": {"rope_base_other:%.6g", "the rotary base is %.4g, not config.json's rope_theta", 1e2, 1e8},
-	"act_clamped":     {"act_clamped:%.6g", "gate and up are clamped at %.4g", 1e-3, 1000},
-
+	"scale_other":          {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
+	"window_other":         {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
+	"chunk_other":          {"chunk_other:%.0f", "the mask lets tokens see only their own chunk of %.0f tokens", 1, 4096},
+	"documents_other":      {"documents_other:%.0f", "the mask cuts each sequence at token %.0f, as if another document began there", 1, 0},
+	"softcap":              {"softcap:%.6g", "the scores are capped: c·tanh(score / c), with a c of %.4g", 0.1, 1000},
+	"rope_base_other":      {"rope_base_other:%.6g", "the rotary base is %.4g, not config.json's rope_theta", 1e2, 1e8},
+	"act_clamped":          {"act_clamped:%.6g", "gate and up are clamped at %.4g", 1e-3, 1000},
 	"rope_positions_other": {"rope_positions_other:%.6g", "the positions of the rotary embedding are multiplied by %.4g", 1.0 / 64, 64},
 
 	"norm_no_eps":      {"norm_eps_%.3g", "the norm's eps is %.2g", 1e-9, 1},
@@ -336,16 +328,16 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 		miss := func(x float64) float64 {
 			trying := call
 			trying.Mistake = fmt.Sprintf(f.name, x)
-			if e, ok := tried[trying.Mistake]; ok {
+			e, ok := tried[trying.Mistake]
+			if ok {
 				return e
 			}
 			o, err := t.module.Run(trying)
-			want := o[t.module.Outputs[0].Label()].Data
-			tried[trying.Mistake] = inf
-			if err == nil && len(want) == len(got) {
-				tried[trying.Mistake] = distance(got, want, nil)
+			if e = inf; err == nil {
+				e = distance(got, o[t.module.Outputs[0].Label()].Data, nil)
 			}
-			return tried[trying.Mistake]
+			tried[trying.Mistake] = e
+			return e
 		}
 		if f.to == 0 {
 			f.to = float64(t.call.Batch.Seq)

@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"cmp"
-	"math"
-)
+import "math"
 
 // core is softmax(q·kᵀ·scale)·v of each head, with rotated queries and keys. Its inputs are those
 // of the module Core.
@@ -34,17 +31,10 @@ func (f *formula) core(in []*node) *node {
 	if f.is("rope_values") {
 		v = f.rotary(v, f.ValueDim, 0, 1)
 	}
-	k, v = f.headBefore(k, "keys_of_head_before"), f.headBefore(v, "values_of_head_before")
-	return f.attend(f.flow(q, "queries_detached"), f.flow(k, "keys_detached"), f.flow(v, "values_detached"))
-}
-
-// headBefore gives each head the columns of the one before, if the mistake is to be made.
-func (f *formula) headBefore(x *node, mistake string) *node {
-	if !f.is(mistake) {
-		return x
+	if last := v.cols - f.ValueDim; f.is("values_of_head_before") {
+		v = f.columns(v, append(span(last, v.cols), span(0, last)...))
 	}
-	last := x.cols - x.cols/f.Heads
-	return f.columns(x, append(span(last, x.cols), span(0, last)...))
+	return f.attend(f.flow(q, "queries_detached"), f.flow(k, "keys_detached"), f.flow(v, "values_detached"))
 }
 
 // latentKeys returns keys and values of all heads. A key is a part of its own and the rotated part
@@ -162,8 +152,8 @@ func (f *formula) oneHead(q, k, v, mask *node) (y *node) {
 	y = f.kernel(func() *node {
 		product := f.linear(q, k, nil)
 		scores := f.scale(product, f.scoreScale())
-		if f.is("softcap") {
-			most := cmp.Or(f.numbers[0], 50)
+		if f.is("softcap") || f.is("softcap_other") {
+			most := pick(f, map[string]float64{"softcap_other": max(f.numbers[0], 0.1)}, 50)
 			tanh := func(x float64) float64 { return most * math.Tanh(x/most) }
 			scores = f.apply(scores, tanh, func(_, y float64) float64 { return 1 - y*y/most/most })
 		}

@@ -112,12 +112,7 @@ func (f *formula) norm(path string, x *node) *node {
 		}
 		return f.mul(y, w)
 	})
-	if y = f.reshape(y, width); strings.HasSuffix(path, ".input_layernorm") {
-		return f.flow(y, "input_norm_detached")
-	} else if strings.HasSuffix(path, ".post_attention_layernorm") {
-		return f.flow(y, "post_attention_norm_detached")
-	}
-	return y
+	return f.flow(f.reshape(y, width), path[strings.LastIndex(path, ".")+1:]+"_detached")
 }
 
 // rsqrt returns 1/sqrt(x + eps).
