@@ -27,6 +27,7 @@ type hypothesis struct {
 	name, says string
 	change     func(*reference.Call) // nil: the call makes the mistake of that name
 	ways       []reference.Rounding  // nil: those of the trial
+	elsewhere  bool                  // it reads other weights, whose gradients are not its own
 }
 
 // explain returns the causes under which the reference agrees with a wrong trial, best first. If a
@@ -63,6 +64,9 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	}
 	if len(causes) == 0 && local {
 		try(append(t.fitted(few, line), j.mixUps(t)...))
+	}
+	if len(causes) == 0 {
+		causes = t.pattern(line)
 	}
 	slices.SortStableFunc(causes, func(a, b Cause) int { return compareFloat(a.Strain, b.Strain) })
 	return causes[:min(mostNamed, len(causes))]
@@ -122,7 +126,7 @@ func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *M
 	all := t.compareAll(exact, floors, rows)
 	for _, c := range line.Comparisons {
 		want, ok := exact[c.Name]
-		if c.What != "gradient" || !ok || few != nil || len(j.repeats) > 1 {
+		if c.What != "gradient" || !ok || few != nil || len(j.repeats) > 1 || h.elsewhere {
 			continue
 		}
 		var noise [][]float64
@@ -198,7 +202,8 @@ func (t *trial) far(line *ModuleLine, what ...string) (tokens []int) {
 func (j *judge) mixUps(t *trial) (all []hypothesis) {
 	m := t.module
 	replace := func(name, says string, with func(param string) (step.Value, error)) {
-		all = append(all, hypothesis{name: name, says: says, change: func(c *reference.Call) {
+		elsewhere := strings.HasPrefix(name, "weights_of")
+		all = append(all, hypothesis{name: name, says: says, elsewhere: elsewhere, change: func(c *reference.Call) {
 			own := c.Param
 			c.Param = func(param string) (reference.Tensor, error) {
 				if v, err := with(param); err == nil {
@@ -215,6 +220,13 @@ func (j *judge) mixUps(t *trial) (all []hypothesis) {
 		replace("weights_after", "the weights are those after the step", func(p string) (step.Value, error) { return j.folder.Read(step.After, p, step.Repeat{}) })
 	}
 	own, port := t.layerPath(), ""
+	for _, other := range []string{"input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"} {
+		if other = own + other; m.Kind == reference.Norm && other != m.Path {
+			replace("weights_of:"+other, "the weights are those of another norm, "+other, func(string) (step.Value, error) {
+				return j.folder.Read(step.Weights, other+".weight", step.Repeat{})
+			})
+		}
+	}
 	if len(m.Inputs) > 0 {
 		port = m.Inputs[0].Name
 	}
@@ -245,7 +257,7 @@ func (j *judge) mixUps(t *trial) (all []hypothesis) {
 	for _, f := range []reference.Format{reference.BF16, reference.FP16} {
 		if base := t.ways[0]; base.Format == reference.FP32 {
 			base.Format, base.Of, base.Autocast = f, nil, f
-			all = append(all, hypothesis{"lower_precision", "it computes in " + formatNames[f] + ", the folder says F32", func(*reference.Call) {}, threeWays(base)})
+			all = append(all, hypothesis{name: "lower_precision", says: "it computes in " + formatNames[f] + ", the folder says F32", change: func(*reference.Call) {}, ways: threeWays(base)})
 		}
 	}
 	return all
@@ -283,8 +295,15 @@ var fits = map[string]struct {
 	name, says string
 	from, to   float64
 }{
-	"scale_other":      {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
-	"window_other":     {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
+	"scale_other":          {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
+	"window_other":         {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
+	"chunk_other":          {"chunk_other:%.0f", "the mask lets tokens see only their own chunk of %.0f tokens", 1, 4096},
+	"documents_other":      {"documents_other:%.0f", "the mask cuts each sequence at token %.0f, as if another document began there", 1, 0},
+	"softcap":              {"softcap:%.6g", "the scores are capped: c·tanh(score / c), with a c of %.4g", 0.1, 1000},
+	"rope_base_other":      {"rope_base_other:%.6g", "the rotary base is %.4g, not config.json's rope_theta", 1e2, 1e8},
+	"act_clamped":          {"act_clamped:%.6g", "gate and up are clamped at %.4g", 1e-3, 1000},
+	"rope_positions_other": {"rope_positions_other:%.6g", "the positions of the rotary embedding are multiplied by %.4g", 1.0 / 64, 64},
+
 	"norm_no_eps":      {"norm_eps_%.3g", "the norm's eps is %.2g", 1e-9, 1},
 	"norm_eps_outside": {"norm_eps_outside:%.3g", "the norm's eps is outside the root: it divides by rms + eps, with an eps of %.2g", 1e-9, 1},
 }
@@ -305,29 +324,37 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 		if !ok || !slices.Contains(m.Kinds, t.module.Kind) {
 			continue
 		}
+		tried := map[string]float64{}
 		miss := func(x float64) float64 {
 			trying := call
 			trying.Mistake = fmt.Sprintf(f.name, x)
-			o, err := t.module.Run(trying)
-			if want := o[t.module.Outputs[0].Label()].Data; err == nil && len(want) == len(got) {
-				return distance(got, want, nil)
+			e, ok := tried[trying.Mistake]
+			if ok {
+				return e
 			}
-			return inf
+			o, err := t.module.Run(trying)
+			if e = inf; err == nil {
+				e = distance(got, o[t.module.Outputs[0].Label()].Data, nil)
+			}
+			tried[trying.Mistake] = e
+			return e
 		}
 		if f.to == 0 {
 			f.to = float64(t.call.Batch.Seq)
 		}
-		constant := leastAt(f.from, f.to, miss)
+		unmistaken := distance(got, t.exact[t.module.Outputs[0].Label()].Rows(call.Rows(t.module.Kind), t.tokens).Data, nil)
+		constant := leastAt(f.from, f.to, unmistaken/2, miss)
 		all = append(all, hypothesis{name: fmt.Sprintf(f.name, constant), says: fmt.Sprintf(f.says, constant)})
 	}
 	return all
 }
 
-// leastAt returns where f is least between two positive numbers: on grids of ratios, each finer.
-func leastAt(from, to float64, f func(float64) float64) float64 {
+// leastAt returns where f is least between two positive numbers: on grids of ratios, each finer. It
+// gives up on a constant that leaves more than most.
+func leastAt(from, to, most float64, f func(float64) float64) float64 {
 	const points = 36
 	best, nearest := from, inf
-	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000005; ratio = math.Pow(ratio, 0.25) {
+	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000005 && (ratio > 1.01 || nearest < most); ratio = math.Pow(ratio, 0.25) {
 		center, steps := best, 5
 		if math.IsInf(nearest, 1) {
 			center, steps = math.Sqrt(from*to), points/2

@@ -172,7 +172,16 @@ func (j *judge) describeGradient(name string, s *gradientSum, c *Comparison) str
 			return fmt.Sprintf("it is the local gradient + %s × the weight: weight decay was added to the gradient", factorText(a[0]))
 		}
 	}
-	if n := len(v.Data) / c.Rows; n == c.Rows {
+	n, zero := len(v.Data)/c.Rows, []int{}
+	for r := range c.Rows {
+		if normOf(v.Data[r*n:(r+1)*n], nil) == 0 && normOf(total[r*n:(r+1)*n], nil) > 0 {
+			zero = append(zero, r)
+		}
+	}
+	if 0 < len(zero) && len(zero) < c.Rows {
+		return fmt.Sprintf("%d of %d rows are zero, no gradient arrives there: rows %s", len(zero), c.Rows, joinInts(zero[:min(16, len(zero))]))
+	}
+	if n == c.Rows {
 		turned := make([]float64, len(total))
 		for i, x := range total {
 			turned[i%n*n+i/n] = x

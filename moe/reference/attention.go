@@ -11,8 +11,12 @@ func (f *formula) core(in []*node) *node {
 	} else if f.is("keys_values_swapped") {
 		k, v = v, k
 	}
-	ahead := pick(f, map[string]int{"rope_position_plus_1": 1}, 0)
+	ahead := pick(f, map[string]int{"rope_position_plus_1": 1, "rope_position_minus_1": -1}, 0)
 	sign := pick(f, map[string]float64{"rope_queries_reversed": -1}, 1)
+	if f.is("queries_split_swapped") {
+		front := append(span(f.RopeDim, f.HeadDim), span(0, f.RopeDim)...)
+		q = f.reshape(f.columns(f.reshape(q, f.HeadDim), front), q.cols)
+	}
 	if !f.is("rope_missing") && !f.is("rope_keys_only") {
 		q = f.rotary(q, f.HeadDim, ahead, sign)
 	}
@@ -27,6 +31,9 @@ func (f *formula) core(in []*node) *node {
 	if f.is("rope_values") {
 		v = f.rotary(v, f.ValueDim, 0, 1)
 	}
+	if last := v.cols - f.ValueDim; f.is("values_of_head_before") {
+		v = f.columns(v, append(span(last, v.cols), span(0, last)...))
+	}
 	return f.attend(f.flow(q, "queries_detached"), f.flow(k, "keys_detached"), f.flow(v, "values_detached"))
 }
 
@@ -40,6 +47,9 @@ func (f *formula) latentKeys(rope, kv *node) (k, v *node) {
 	}
 	if f.is("keys_values_blocked") {
 		kv = f.join(f.reshape(f.columns(kv, span(0, heads*n)), n), f.reshape(f.columns(kv, span(heads*n, heads*d)), d-n))
+	}
+	if f.is("rope_scores_missing") {
+		rope = f.scale(rope, 0)
 	}
 	kv = f.reshape(kv, d)
 	k = f.join(f.columns(kv, key), f.spread(rope, heads))
@@ -79,11 +89,13 @@ func (f *formula) mask(s int) []float64 {
 	if f.is("documents_joined") {
 		documents = nil
 	}
+	number := max(int(f.numbers[0]), 1)
+	cut, chunk := pick(f, map[string]int{"documents_other": number}, n), pick(f, map[string]int{"chunk_other": number}, n)
 	mask := make([]float64, n*n)
 	for i := range n {
 		for j := range n {
 			at, to := s*n+i, s*n+j
-			if j > max(i+last, 0) || documents != nil && documents[at] != documents[to] ||
+			if j > max(i+last, 0) || i >= cut && j < cut || i/chunk != j/chunk || documents != nil && documents[at] != documents[to] ||
 				b.Mask != nil && b.Mask[to] == 0 && !f.is("padding_seen") || window != 0 && i-j >= window {
 				mask[i*n+j] = math.Inf(-1)
 			}
@@ -140,8 +152,8 @@ func (f *formula) oneHead(q, k, v, mask *node) (y *node) {
 	y = f.kernel(func() *node {
 		product := f.linear(q, k, nil)
 		scores := f.scale(product, f.scoreScale())
-		if f.is("softcap") {
-			const most = 50
+		if f.is("softcap") || f.is("softcap_other") {
+			most := pick(f, map[string]float64{"softcap_other": max(f.numbers[0], 0.1)}, 50)
 			tanh := func(x float64) float64 { return most * math.Tanh(x/most) }
 			scores = f.apply(scores, tanh, func(_, y float64) float64 { return 1 - y*y/most/most })
 		}

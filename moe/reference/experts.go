@@ -30,8 +30,9 @@ func (f *formula) router(path string, x *node) []*node {
 		chosen = own
 	}
 	f.chosen[path] = chosen
-	if f.is("router_softmax_of_chosen") {
-		return []*node{logits, f.softmax(f.ofChosen(f.cast(logits, FP32), chosen))}
+	if strings.HasPrefix(f.mistake, "router_softmax_of_chosen") {
+		by := pick(f, map[string]float64{"router_softmax_of_chosen_scaled": f.RouteScale}, 1)
+		return []*node{logits, f.scale(f.softmax(f.ofChosen(f.cast(logits, FP32), chosen)), by)}
 	}
 	return []*node{logits, f.routeWeights(path, logits, scores, chosen)}
 }
@@ -71,6 +72,8 @@ func (f *formula) routeWeights(path string, logits, scores *node, chosen []int) 
 		sum := f.sum(y)
 		if f.is("router_norm_over_all") {
 			sum = f.sum(scores)
+		} else if x := y; f.is("router_norm_by_largest") {
+			sum = f.take(x, x.rows, 1, func(r, _ int) int { return r*x.cols + largest(x.row(r), 1)[0] })
 		}
 		if !f.Softmax {
 			sum = f.shift(sum, 1e-20)
@@ -92,12 +95,13 @@ func (f *formula) choose(path string, scores *node) (chosen []int) {
 	choice := slices.Clone(scores.data)
 	if f.SelectionBias && !f.is("router_no_bias") {
 		bias := f.param(path + ".e_score_correction_bias").data
-		sign := pick(f, map[string]float64{"router_bias_negative": -1}, 1)
+		sign := pick(f, map[string]float64{"router_bias_negative": -1, "router_bias_twice": 2}, 1)
 		for i := range choice {
 			choice[i] += sign * bias[i%f.Experts]
 		}
 	}
-	f.note(path+".choice", slices.Clone(choice), f.Experts)
+	scored := slices.Clone(choice)
+	f.note(path+".choice", scored, f.Experts)
 	if f.Groups > 1 && !f.is("router_groups_ignored") {
 		f.keepGroups(path, choice, scores)
 	}
@@ -109,6 +113,10 @@ func (f *formula) choose(path string, scores *node) (chosen []int) {
 		delete(f.results, path+".groups")
 	}
 	for r := range scores.rows {
+		if at := r * f.Experts; f.is("router_best_skipped") {
+			at += largest(choice[at:at+f.Experts], 1)[0]
+			choice[at], scored[at] = math.Inf(-1), -10
+		}
 		chosen = append(chosen, largest(choice[r*f.Experts:(r+1)*f.Experts], f.TopK)...)
 	}
 	indices := make([]float64, len(chosen))
@@ -127,6 +135,8 @@ func (f *formula) keepGroups(path string, choice []float64, scores *node) {
 	if f.GroupMax != f.is("router_other_group_score") {
 		two = 1
 	}
+	two = pick(f, map[string]int{"router_groups_by_sum": size}, two)
+	open := pick(f, map[string]int{"router_one_group_fewer": max(f.TopKGroups-1, 1), "router_one_group_more": min(f.TopKGroups+1, f.Groups)}, f.TopKGroups)
 	from := choice
 	if f.is("router_groups_without_bias") {
 		from = scores.data
@@ -140,7 +150,7 @@ func (f *formula) keepGroups(path string, choice []float64, scores *node) {
 		groups = append(groups, score)
 	}
 	for r := range scores.rows {
-		kept := largest(groups[r*f.Groups:(r+1)*f.Groups], f.TopKGroups)
+		kept := largest(groups[r*f.Groups:(r+1)*f.Groups], open)
 		for e := range f.Experts {
 			if !slices.Contains(kept, e/size) {
 				choice[r*f.Experts+e] = math.Inf(-1)
@@ -148,6 +158,7 @@ func (f *formula) keepGroups(path string, choice []float64, scores *node) {
 		}
 	}
 	f.note(path+".groups", groups, f.Groups)
+	f.note(path+".open", []float64{float64(open)}, 1)
 }
 
 // largest returns the places of the k largest values, the largest first.
@@ -171,7 +182,8 @@ func (f *formula) experts(path string, x, weights *node) *node {
 		for i, slot := range slots {
 			rows[i] = slot / f.TopK
 		}
-		w := f.take(weights, len(slots), 1, func(r, _ int) int { return slots[r] })
+		place := pick(f, map[string]int{"experts_weight_of_first": f.TopK}, 1)
+		w := f.take(weights, len(slots), 1, func(r, _ int) int { return slots[r] / place * place })
 		in := f.rowsOf(x, rows)
 		if f.is("experts_weight_on_input") {
 			in = f.mul(in, w)
@@ -184,6 +196,10 @@ func (f *formula) experts(path string, x, weights *node) *node {
 		case f.is("experts_weight_missing") || f.is("experts_weight_on_input"):
 		case f.is("experts_weight_squared"):
 			y = f.mul(f.mul(y, w), w)
+		case f.is("experts_weights_equal"):
+			y = f.scale(y, 1/float64(f.TopK))
+		case f.is("experts_weights_equal_scaled"):
+			y = f.scale(y, f.RouteScale/float64(f.TopK))
 		case f.is("experts_mean"):
 			y = f.scale(f.mul(y, w), 1/float64(f.TopK))
 		default:
@@ -196,11 +212,15 @@ func (f *formula) experts(path string, x, weights *node) *node {
 
 // expertMLP is down(silu(gate(x)) · up(x)). The gate may be scaled.
 func (f *formula) expertMLP(path string, x, scale *node) *node {
-	gate := f.project(path+".gate_proj", x)
+	gate, up := f.project(path+".gate_proj", x), f.project(path+".up_proj", x)
+	if f.is("gate_up_interleaved") {
+		fused, width := f.reshape(f.join(gate, up), 2), gate.cols
+		gate, up = f.reshape(f.columns(fused, []int{0}), width), f.reshape(f.columns(fused, []int{1}), width)
+	}
 	if scale != nil {
 		gate = f.mul(gate, scale)
 	}
-	return f.project(path+".down_proj", f.act(gate, f.project(path+".up_proj", x)))
+	return f.project(path+".down_proj", f.act(gate, up))
 }
 
 // expert returns whose weights compute for an expert.

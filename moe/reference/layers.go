@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -34,13 +35,18 @@ func (f *formula) act(gate, up *node) *node {
 	case f.is("gate_up_swapped"):
 		gate, up = up, gate
 	case f.is("act_clamped"):
-		gate, up = f.clamp(gate, math.Inf(-1), 7), f.clamp(up, -7, 7)
+		most := cmp.Or(f.numbers[0], 7)
+		gate, up = f.clamp(gate, math.Inf(-1), most), f.clamp(up, -most, most)
 	case f.is("act_up_plus_1"):
 		up = f.shift(up, 1)
 	case f.is("act_up_missing"):
 		return f.activation(gate)
 	}
-	return f.kernel(func() *node { return f.mul(f.activation(gate), up) })
+	y := f.kernel(func() *node { return f.mul(f.activation(gate), up) })
+	if f.is("act_squared") {
+		return f.square(y)
+	}
+	return y
 }
 
 // activation is silu(x) = x·sigmoid(x), or that of a mistake.
@@ -106,7 +112,7 @@ func (f *formula) norm(path string, x *node) *node {
 		}
 		return f.mul(y, w)
 	})
-	return f.reshape(y, width)
+	return f.flow(f.reshape(y, width), path[strings.LastIndex(path, ".")+1:]+"_detached")
 }
 
 // rsqrt returns 1/sqrt(x + eps).
@@ -204,6 +210,7 @@ func (f *formula) embedding() *node {
 	if f.is("embedding_shifted") {
 		ids = f.batch.ahead(ids, 1)
 	}
+	ids = f.batch.rolled(ids, pick(f, map[string]int{"embedding_rolled": 1, "embedding_rolled_back": -1}, 0))
 	tokens := make([]int, len(f.tokens()))
 	for i, r := range f.tokens() {
 		tokens[i] = int(ids[r])

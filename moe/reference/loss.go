@@ -30,16 +30,13 @@ func (f *formula) loss(logits *node) *node {
 // targets returns the token that each one predicts, or -100, and the weight of its loss.
 func (f *formula) targets() (targets []int32, weights []float64) {
 	b := f.call.Batch
-	roll, documents := pick(f, map[string]int{"labels_rolled": 1, "labels_rolled_back": -1}, 0), b.documents()
-	labels := make([]int32, len(b.Labels))
-	for i := range labels {
-		labels[i] = b.Labels[i/b.Seq*b.Seq+(i%b.Seq+roll+b.Seq)%b.Seq]
-	}
-	all := labels
+	rolls := map[string]int{"labels_rolled": 1, "labels_rolled_2": 2, "labels_rolled_3": 3, "labels_rolled_back": -1}
+	shifts := map[string]int{"labels_shifted_twice": 1, "labels_shifted_3": 2, "labels_shifted_4": 3, "labels_not_shifted": -1}
+	all, documents := b.rolled(b.Labels, pick(f, rolls, 0)), b.documents()
 	if !b.LabelsShifted {
-		all = b.shifted(labels, 1)
+		all = b.shifted(all, 1)
 	}
-	all = b.shifted(all, pick(f, map[string]int{"labels_shifted_twice": 1, "labels_not_shifted": -1}, 0))
+	all = b.shifted(all, pick(f, shifts, 0))
 	if !f.is("labels_as_main") {
 		all = b.shifted(all, f.ahead())
 	}

@@ -134,6 +134,15 @@ func (b *Batch) shifted(values []int32, by int) []int32 {
 	return later
 }
 
+// rolled returns the values of the tokens some places later, in a circle in each sequence.
+func (b *Batch) rolled(values []int32, by int) []int32 {
+	later := make([]int32, len(values))
+	for i := range later {
+		later[i] = values[i-i%b.Seq+((i+by)%b.Seq+b.Seq)%b.Seq]
+	}
+	return later
+}
+
 // ahead returns the ids of the tokens some places later. Labels say what follows a sequence, if
 // they are shifted; else nothing does, and the id is 0.
 func (b *Batch) ahead(ids []int32, by int) []int32 {

@@ -12,7 +12,7 @@ import "math"
 // whole rounds it once more.
 func (f *formula) frequencies(d int) []float64 {
 	p := f.Rope
-	p.Theta = pick(f, map[string]float64{"rope_base_10000": 1e4, "rope_base_1000000": 1e6}, p.Theta)
+	p.Theta = pick(f, map[string]float64{"rope_base_10000": 1e4, "rope_base_1000000": 1e6, "rope_base_other": max(f.numbers[0], 2)}, p.Theta)
 	p.Factor = pick(f, map[string]float64{"rope_no_yarn": 1}, p.Factor)
 	pair := func(turns float64) float64 {
 		return float64(d) * math.Log(float64(p.Original)/(turns*2*math.Pi)) / (2 * math.Log(p.Theta))
@@ -50,9 +50,10 @@ func (f *formula) turns(d, ahead int, dtype Format) (cos, sin *node) {
 	var cosines, sines []float64
 	positions, table := f.positions(), f.frequencies(d)
 	amplitude := pick(f, map[string]float64{"rope_amplitude_missing": 1, "rope_amplitude_added": mscale(f.Rope.Factor, 1)}, f.Rope.Amplitude)
+	speed := pick(f, map[string]float64{"rope_positions_other": f.numbers[0]}, 1)
 	for _, position := range positions {
 		for _, frequency := range table {
-			angle := FP32.Round(float64(int(position)+ahead) * frequency)
+			angle := FP32.Round(float64(int(position)+ahead) * speed * frequency)
 			cosines = append(cosines, dtype.Round(amplitude*math.Cos(angle)))
 			sines = append(sines, dtype.Round(amplitude*math.Sin(angle)))
 		}
