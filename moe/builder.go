@@ -3,8 +3,6 @@ package moe
 // How the parameters of a model are collected, and their memory is allocated.
 
 import (
-	"fmt"
-
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"spmoe/tensor"
@@ -86,9 +84,6 @@ func (b *builder) add(g *Group, w *weight, part Part, dims []int, params ...*Par
 	}
 	g.Params, b.lengths[g] = append(g.Params, params...), at+n
 	b.pending = append(b.pending, binding{w, g, at, dims})
-	if want := product(dims); n != want {
-		panic(fmt.Sprintf("moe: %s: %d parameters bound to a weight of %d", params[0].Name, n, want))
-	}
 }
 
 // matrix appends one [out, in] parameter to the replicated matrices.

@@ -9,11 +9,7 @@ package moe
 // computes the whole head: the gradients of logits, 2·vocab bytes per token, do not travel. Each
 // host computes a piece of the weight's gradient.
 
-import (
-	"fmt"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // forward adds the cross-entropy of each token that has a target to the losses of its sequence. In
 // training it runs the backward pass as well: it adds to the gradient of the weight and sets dh.
@@ -75,14 +71,8 @@ func (o *output) contextForward(p phase, all []prediction) error {
 		return err
 	}
 	here := c.group.ranksHere()
-	first := peers.lists[here[0]]
-	if len(first[len(all)]) != 8*whole {
-		return peers.close(p.ex, fmt.Errorf("the losses of rank %d do not fit", here[0]))
-	}
-	if err := o.placePeers(p, all, peers.lists); err != nil {
-		return peers.close(p.ex, err)
-	}
-	o.rowLosses = float64s(first[len(all)])
+	o.placePeers(p, all, peers.lists)
+	o.rowLosses = float64s(peers.lists[here[0]][len(all)])
 	if p.train {
 		err = o.train(p, all)
 		peers.bytes = whole / len(here) * (2*len(all[0].x.Bytes())/c.tokens + 8)
@@ -103,7 +93,7 @@ func (o *output) contextForward(p phase, all []prediction) error {
 
 // placePeers sets the rows that this rank may read and write, those of the sequence. The hosts of
 // other tokens compute their gradients, too, and those computed here are dropped.
-func (o *output) placePeers(p phase, all []prediction, lists [][][]byte) error {
+func (o *output) placePeers(p phase, all []prediction, lists [][][]byte) {
 	for i := range all {
 		a := &all[i]
 		a.peers = nil
@@ -112,18 +102,13 @@ func (o *output) placePeers(p phase, all []prediction, lists [][][]byte) error {
 			dropped = like(p.scratch, a.dx)
 		}
 		for r, list := range lists {
-			x, ok := rowsOf(list[i], a.x.DType(), a.x.Dim(0), a.x.Dim(1))
-			dx, fits := dropped.Mat(), true
+			x, dx := tensor.MatrixFromBytes(list[i], a.x.DType(), a.x.Dim(0), a.x.Dim(1)), dropped.Mat()
 			if p.cp.group.isHere(r) {
-				dx, fits = rowsOf(list[len(all)+1+i], a.dx.DType(), a.dx.Dim(0), a.dx.Dim(1))
-			}
-			if !ok || !fits {
-				return fmt.Errorf("the hidden states of rank %d do not fit", r)
+				dx = tensor.MatrixFromBytes(list[len(all)+1+i], a.dx.DType(), a.dx.Dim(0), a.dx.Dim(1))
 			}
 			a.peers = append(a.peers, predictionRows{x, dx})
 		}
 	}
-	return nil
 }
 
 // sumRows adds the losses of all rows to those of the sequence, chunk by chunk as one rank does.

@@ -16,8 +16,6 @@ package moe
 //	losses           one rank adds up those of all tokens
 
 import (
-	"fmt"
-
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
@@ -97,7 +95,7 @@ func (c *contextPart) over(h *host) *peers {
 
 // share opens buffers to a group, and calls read with those of all ranks. read returns the bytes
 // that it has read or written. share is collective in the group. If it fails, so does the pass.
-func (p phase) share(group *peers, mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
+func (p phase) share(group *peers, mine [][]byte, read func(lists [][][]byte) (bytes int)) {
 	if p.failed == nil {
 		p.failed = group.read(p.ex, mine, read)
 	}
@@ -112,19 +110,16 @@ func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
 		}
 		return
 	}
-	p.share(p.cp.group, [][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.group, [][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int) {
 		if first && p.cp.rank > 0 {
-			return 0, nil
+			return 0
 		}
-		for rank, list := range lists {
-			if len(list[0]) != len(x.Bytes()) {
-				return bytes, fmt.Errorf("rank %d shows %d bytes, want %d", rank, len(list[0]), len(x.Bytes()))
-			}
+		for _, list := range lists {
 			if bytes += len(list[0]); !p.ex.Dry() {
 				read(tensor.FromBytes(list[0], x.DType(), x.Len()))
 			}
 		}
-		return bytes, nil
+		return bytes
 	})
 }
 
@@ -142,22 +137,11 @@ func (p phase) toHeads(list [3]exchanged) [3]tensor.Tensor { return p.exchange(l
 func (p phase) toRows(list [3]exchanged) [3]tensor.Tensor { return p.exchange(list, false) }
 
 func (p phase) exchange(list [3]exchanged, toHeads bool) (all [3]tensor.Tensor) {
-	for i, e := range list {
-		all[i] = e.x
-	}
-	if p.cp == nil {
-		return all
-	}
-	return p.exchangeParts(list, toHeads)
-}
-
-// exchangeParts is exchange for a part of a sequence.
-func (p phase) exchangeParts(list [3]exchanged, toHeads bool) (all [3]tensor.Tensor) {
 	var mine [][]byte
 	var which []int
 	c := p.cp
 	for i, e := range list {
-		if all[i] = e.x; e.to == nil {
+		if all[i] = e.x; e.to == nil || c == nil {
 			continue
 		}
 		mine, which = append(mine, e.x.Bytes()), append(which, i)
@@ -167,14 +151,14 @@ func (p phase) exchangeParts(list [3]exchanged, toHeads bool) (all [3]tensor.Ten
 		}
 		all[i] = e.to.New(e.x.DType(), rows, cols)
 	}
-	p.share(c.group, mine, func(lists [][][]byte) (bytes int, err error) {
+	if c == nil {
+		return all
+	}
+	p.share(c.group, mine, func(lists [][][]byte) (bytes int) {
 		for n, i := range which {
 			x := list[i].x
 			for r, of := range lists {
-				from, ok := rowsOf(of[n], x.DType(), x.Dim(0), x.Dim(1))
-				if !ok {
-					return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
-				}
+				from := tensor.MatrixFromBytes(of[n], x.DType(), x.Dim(0), x.Dim(1))
 				to, rows, cols := all[i].Mat(), c.tokens, all[i].Dim(1)
 				if toHeads {
 					to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
@@ -186,7 +170,7 @@ func (p phase) exchangeParts(list [3]exchanged, toHeads bool) (all [3]tensor.Ten
 				bytes += to.Rows * to.Cols * to.DType().Size()
 			}
 		}
-		return bytes, nil
+		return bytes
 	})
 	return all
 }
@@ -203,19 +187,16 @@ func (p phase) sequenceWgrad(w *weight, dy, x tensor.Tensor) {
 		sum = p.ex.New(tensor.FP32, to.Dims()...)
 	}
 	reader := p.layer % p.cp.ranks
-	p.share(p.cp.group, [][]byte{dy.Bytes(), x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.group, [][]byte{dy.Bytes(), x.Bytes()}, func(lists [][][]byte) (bytes int) {
 		if p.cp.rank != reader {
 			if !p.ex.Dry() {
 				sum.Zero()
 			}
-			return 0, nil
+			return 0
 		}
 		for r, list := range lists {
-			left, ok := rowsOf(list[0], dy.DType(), dy.Dim(0), dy.Dim(1))
-			right, fits := rowsOf(list[1], x.DType(), x.Dim(0), x.Dim(1))
-			if !ok || !fits {
-				return bytes, fmt.Errorf("the operands of rank %d do not fit", r)
-			}
+			left := tensor.MatrixFromBytes(list[0], dy.DType(), dy.Dim(0), dy.Dim(1))
+			right := tensor.MatrixFromBytes(list[1], x.DType(), x.Dim(0), x.Dim(1))
 			if r > 0 {
 				tensor.MatMulAdd(p.ex, sum.Mat(), left.T(), right)
 			} else {
@@ -223,7 +204,7 @@ func (p phase) sequenceWgrad(w *weight, dy, x tensor.Tensor) {
 			}
 			bytes += len(list[0]) + len(list[1])
 		}
-		return bytes, nil
+		return bytes
 	})
 	if adds {
 		add(p.ex, to, sum)
@@ -245,18 +226,14 @@ func (p phase) normBackward(dx tensor.Matrix, dw []float32, dy, x tensor.Matrix,
 	runs := p.ex.New(tensor.FP32, tensor.NormRuns(x.Rows), n)
 	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, x, w, rstd, addToDX)
 	lo, hi := n*c.rank/c.ranks, n*(c.rank+1)/c.ranks
-	p.share(c.group, [][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+	p.share(c.group, [][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int) {
 		all := make([]tensor.Matrix, len(lists))
 		for r, list := range lists {
-			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), n)
-			if !ok {
-				return 0, fmt.Errorf("the gradients of rank %d do not fit", r)
-			}
-			all[r] = part.ColSlice(lo, hi)
+			all[r] = tensor.MatrixFromBytes(list[0], tensor.FP32, runs.Dim(0), n).ColSlice(lo, hi)
 			bytes += len(list[0]) / n * (hi - lo)
 		}
 		tensor.SumNormRuns(p.ex, dw[lo:hi], all)
-		return bytes, nil
+		return bytes
 	})
 }
 

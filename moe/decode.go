@@ -107,7 +107,6 @@ func (d *Decoder) Step(ex *tensor.Exec, caches []*Cache, tokens []int32) (tensor
 func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32) (logits tensor.Tensor, err error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	d.check(sequences, tokens)
 	for _, m := range d.stages {
 		if logits, err = d.runStage(ex, m, &decodePass{ropes: d.ropes, sequences: sequences}, tokens); err != nil {
 			return logits, err
@@ -171,19 +170,6 @@ func (d *Decoder) LogProbs(ex *tensor.Exec, probs []float64, tokens []int32) {
 	o.sizes.blocks(logits.Dim(1), func(lo, hi int) { d.loss.Add(ex, logits.Mat().ColSlice(lo, hi), lo) })
 	for i := range tokens {
 		probs[i] = -d.loss.Loss(i, i+1)
-	}
-}
-
-func (d *Decoder) check(sequences []extension, tokens []int32) {
-	n := 0
-	for _, s := range sequences {
-		if s.tokens < 1 || s.cache.tokens+s.tokens > min(s.cache.Capacity(), d.Context()) {
-			panic(fmt.Sprintf("moe: %d tokens appended to %d, but the cache holds %d and the context is %d", s.tokens, s.cache.tokens, s.cache.Capacity(), d.Context()))
-		}
-		n += s.tokens
-	}
-	if n != len(tokens) {
-		panic(fmt.Sprintf("moe: %d tokens for sequences that grow by %d", len(tokens), n))
 	}
 }
 

@@ -120,10 +120,6 @@ func (s *rowSums) add(p phase, l *linear, state *linearState) {
 	p.pushGrad(&l.weight)
 }
 
-func (s *rowSums) addRows(phase, *weight, tensor.Tensor, tensor.Tensor) {
-	panic("moe: experts have no biases")
-}
-
 // wgrad adds the gradient of groups [lo, hi), which are those that this rank computes, over the
 // rows of all parts.
 func (r *rowStore) wgrad(p phase, l *linear, parts []wgradRows, lo, hi int) {

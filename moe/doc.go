@@ -21,7 +21,7 @@
 //	sums          embedded, passsums, sums, group, slice_sum, sum_host, remoterows, replicas,
 //	              deferred_wgrad, rest_rows, host
 //	sharing       tensorparallel, contextparallel, mesh
-//	products      linear, quantized, scales, draws, phase, activation, operands, exchange_timing
+//	products      linear, quantized, scales, draws, phase, activation, operands
 //	passes        share, sum_tree, param, pass_arenas, loss, batch
 //	configuration precisions, precision, selection, recipe, recompute, linears, parts, stage, rope,
 //	              init, config

@@ -2,11 +2,7 @@ package moe
 
 // The gradient of the embedding, which ranks of a host compute together.
 
-import (
-	"fmt"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // embedded is the gradient of the output of one look-up of embeddings: row r is that of ids[r].
 type embedded struct {
@@ -44,11 +40,7 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 			if own > 0 {
 				peers.bytes += len(list[2*i])*own/vocab + len(list[2*i+1]) // the rows of its tokens, and all ids
 			}
-			one, ok := u.of(list[2*i], list[2*i+1])
-			if !ok {
-				return peers.close(p.ex, fmt.Errorf("the embedded tokens of rank %d do not fit", r))
-			}
-			batches[r] = append(batches[r], one)
+			batches[r] = append(batches[r], u.of(list[2*i], list[2*i+1]))
 		}
 	}
 	if embedding.ownRows() > 0 {
@@ -69,11 +61,11 @@ func matrices(uses []embedded) (all []tensor.Embedded) {
 	return all
 }
 
-// of returns a peer's part of the same look-up. It returns false if the lengths do not fit.
-func (u embedded) of(grad, ids []byte) (e tensor.Embedded, ok bool) {
+// of returns a peer's part of the same look-up.
+func (u embedded) of(grad, ids []byte) (e tensor.Embedded) {
 	if len(ids) > 0 {
 		e.IDs = tensor.FromBytes(ids, tensor.INT32, len(ids)/4).I32()
 	}
-	e.Grad, ok = rowsOf(grad, u.grad.DType(), len(e.IDs), u.grad.Dim(1))
-	return e, ok
+	e.Grad = tensor.MatrixFromBytes(grad, u.grad.DType(), len(e.IDs), u.grad.Dim(1))
+	return e
 }

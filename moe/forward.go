@@ -160,11 +160,3 @@ func (p *Pass) setOutput(f phase, h tensor.Tensor, in Boundary) (err error) {
 	p.loss.sum(p.sequences)
 	return err
 }
-
-// checkGradient panics if the backward pass has nothing to begin with.
-func (p *Pass) checkGradient() {
-	missing := func(out, gradient tensor.Tensor) bool { return out.Valid() && !gradient.Valid() }
-	if missing(p.out.Hidden, p.dh) || missing(p.out.Embedded, p.dembedded) || missing(p.out.Ahead, p.dahead) {
-		panic("moe: the backward pass of a stage needs the gradient of its output: see Pass.SetGradient")
-	}
-}

@@ -205,19 +205,12 @@ func (g *Group) Weights(yield func(tensor.Tensor) bool) {
 	}
 }
 
-// OwnWeights is Weights of a group that is not shared, and nothing of one that is.
+// OwnWeights is Weights or, of a shared group, this rank's share of them.
 func (g *Group) OwnWeights(yield func(tensor.Tensor) bool) {
-	if !g.Shared {
-		g.Weights(yield)
+	rank, ranks := 0, 1
+	if g.Shared {
+		rank, ranks = g.host.comm.Rank(), g.host.comm.Size()
 	}
-}
-
-// SharedWeights yields this rank's share of Weights of a shared group.
-func (g *Group) SharedWeights(yield func(tensor.Tensor) bool) {
-	if !g.Shared {
-		return
-	}
-	rank, ranks := g.host.comm.Rank(), g.host.comm.Size()
 	for t := range g.Weights {
 		n := t.Dim(0) // rows, or elements
 		if lo, hi := n*rank/ranks, n*(rank+1)/ranks; lo < hi && !yield(t.Slice(lo, hi)) {

@@ -66,20 +66,16 @@ type predictionRows struct{ x, dx tensor.Matrix }
 // rows returns up to n rows from a token on.
 func (a *prediction) rows(token, n int) predictionRows {
 	if a.peers == nil {
-		return predictionRows{a.x.Slice(token, token+n).Mat(), a.dxRows(token, n)}
+		rows := predictionRows{x: a.x.Slice(token, token+n).Mat()}
+		if a.dx.Valid() { // not in an evaluation
+			rows.dx = a.dx.Slice(token, token+n).Mat()
+		}
+		return rows
 	}
 	each := a.x.Dim(0)
 	of, first := a.peers[token/each], token%each
 	n = min(n, each-first)
 	return predictionRows{of.x.RowSlice(first, first+n), of.dx.RowSlice(first, first+n)}
-}
-
-// dxRows returns rows of dx, which an evaluation does not have.
-func (a *prediction) dxRows(token, n int) (dx tensor.Matrix) {
-	if a.dx.Valid() {
-		dx = a.dx.Slice(token, token+n).Mat()
-	}
-	return dx
 }
 
 // headNorm is a norm before the head whose weight's gradient waits for the end of the pass, when

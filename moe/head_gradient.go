@@ -1,7 +1,6 @@
 package moe
 
 import (
-	"fmt"
 	"slices"
 
 	"spmoe/mx"
@@ -88,24 +87,24 @@ func (g *outputGradient) add(p phase, round int) error {
 		return err
 	}
 	if round == 0 {
-		err = g.begin(p, peers.lists)
+		g.begin(p, peers.lists)
 	}
-	if err == nil && g.o.weight.ownRows() > 0 {
-		err = g.addAll(p, round, peers.lists)
+	if g.o.weight.ownRows() > 0 {
+		g.addAll(p, round, peers.lists)
 		peers.bytes = g.bytesRead(round)
 	}
-	return peers.close(p.ex, err)
+	return peers.close(p.ex, nil)
 }
 
 // begin learns the rounds of all ranks.
-func (g *outputGradient) begin(p phase, lists [][][]byte) error {
+func (g *outputGradient) begin(p phase, lists [][][]byte) {
 	n := len(lists) / g.mine.sharers()
 	g.o.partials = slices.Grow(g.o.partials[:0], n)[:n]
 	g.ranks = g.o.partials
 	for r := range g.ranks {
-		n, err := g.sequencesOf(p, lists, r)
-		if err != nil {
-			return err
+		n := g.mine.sequences
+		if !p.ex.Dry() {
+			n = int(tensor.FromBytes(lists[r*g.mine.sharers()][2], tensor.INT32, 1).I32()[0])
 		}
 		g.ranks[r] = outputPartial{outputRounds: g.o.sizes.rounds(g.o.weight.W.Dim(0), g.mine.whole, n, true), operands: g.ranks[r].operands}
 		g.ranks[r].ranks = g.mine.ranks
@@ -113,7 +112,7 @@ func (g *outputGradient) begin(p phase, lists [][][]byte) error {
 	}
 	w := &g.o.weight
 	if g.rounds == 1 || w.ownRows() == 0 {
-		return nil
+		return
 	}
 	g.sum = w.gradientTree(p, g.o.piece, len(g.ranks), true)
 	for i := range g.ranks {
@@ -123,41 +122,18 @@ func (g *outputGradient) begin(p phase, lists [][][]byte) error {
 		}
 		r.tree = newGradientTree(p.ex, to, false, r.groups(), r.parts() == 1 && r.ranks == 0)
 	}
-	return nil
 }
 
-// sequencesOf returns the number of sequences of a group of ranks that share them.
-func (g *outputGradient) sequencesOf(p phase, lists [][][]byte, group int) (int, error) {
-	if p.ex.Dry() {
-		return g.mine.sequences, nil
-	}
-	told := lists[group*g.mine.sharers()][2]
-	if len(told) != 4 {
-		return 0, fmt.Errorf("rank %d does not tell the number of its sequences", group)
-	}
-	return int(tensor.FromBytes(told, tensor.INT32, 1).I32()[0]), nil
-}
-
-// addAll adds the rows of a round of all ranks.
-func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
+// addAll adds the rows of a round of all ranks, and after the last round adds up the ranks.
+func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) {
 	parts := g.mine.sharers()
 	for i, list := range lists {
 		r := &g.ranks[i/parts]
 		if i%parts == 0 {
 			r.operands = r.operands[:0]
 		}
-		operands, ok := g.of(list, r.room())
-		if !ok {
-			return fmt.Errorf("the operands of rank %d do not fit", i)
-		}
-		r.operands = append(r.operands, operands)
+		r.operands = append(r.operands, g.of(list, r.room()))
 	}
-	g.addRound(p, round)
-	return nil
-}
-
-// addRound adds the operands of a round, and after the last round adds up the ranks.
-func (g *outputGradient) addRound(p phase, round int) {
 	if g.rounds == 1 {
 		g.addOnce(p)
 		return
@@ -211,13 +187,10 @@ func (g *outputGradient) addOnce(p phase) {
 	})
 }
 
-// of returns a peer's operands of at most held rows. It returns false if the lengths do not fit.
-func (g *outputGradient) of(list [][]byte, held int) (r rowGradients, ok bool) {
+// of returns a peer's operands of at most held rows.
+func (g *outputGradient) of(list [][]byte, held int) rowGradients {
 	vocab, dim, dtype := g.o.weight.W.Dim(0), g.o.weight.W.Dim(1), g.kept.x.DType()
-	if len(list[0]) != held*vocab*dtype.Size() || len(list[1]) != held*dim*dtype.Size() {
-		return r, false
-	}
-	return rowGradients{blocked{tensor.FromBytes(list[0], dtype, held*vocab), held}, tensor.FromBytes(list[1], dtype, held, dim)}, true
+	return rowGradients{blocked{tensor.FromBytes(list[0], dtype, held*vocab), held}, tensor.FromBytes(list[1], dtype, held, dim)}
 }
 
 // add adds the rows of a round, unless the rank had fewer rounds. The parts of a sequence continue

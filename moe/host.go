@@ -13,6 +13,7 @@ package moe
 // have on a single rank.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -91,13 +92,8 @@ func (h *host) allocate(from memory.Allocator, size int) ([]byte, error) {
 		return nil, fmt.Errorf("sharing weights: %w", err)
 	}
 	shared, err := all.Of(0)
-	if err == nil && (len(shared) != 1 || len(shared[0]) != size) {
-		err = fmt.Errorf("sharing weights: rank 0 has other memory than %d bytes", size)
-	}
-	if closed := all.Close(0); err == nil {
-		err = closed
-	}
-	if err != nil {
+	closed := all.Close(0)
+	if err := cmp.Or(err, closed); err != nil {
 		return nil, err
 	}
 	return shared[0], nil

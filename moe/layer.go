@@ -4,6 +4,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // feedForward is the second half of a block. x, dy and the results of forward and backward are
@@ -96,7 +97,9 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	chosen, weights := l.route(p, x, s)
 	p.in(Routed)
 	s.handle.Rows = p.saved
+	timed := p.ex.ProfilingRows(profile.Exchange, chosen.Len(), x.Dim(1))
 	arrival, err := l.exchange.StartDispatch(p.ex, &s.handle, x, chosen)
+	timed.End()
 	if err != nil {
 		return x, err
 	}
@@ -110,14 +113,15 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	}
 	if !p.recomputing {
 		p.loss.Dropped += s.handle.Dropped
-		l.showDispatched(p.ex, arrival, x)
 	}
 	// The peers of Combine read y in place, now and in the backward pass.
 	groups := rowGroups{ends: s.handle.GroupEnds, whole: s.handle.Whole, before: s.handle.Before, inPasses: l.passRows}
 	l.passRows.record(p, groups)
 	y := l.routed.forward(p, p.saved, activation{Tensor: rows, rowGroups: groups, rows: arrival.MX}, &s.routed)
 	out := like(p.scratch, x)
-	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
+	timed = p.ex.ProfilingRows(profile.Exchange, weights.Len(), out.Dim(1))
+	err = l.exchange.Combine(p.ex, &s.handle, y, weights, out)
+	if timed.End(); err != nil {
 		return x, err
 	}
 	if shared.Valid() {
@@ -158,7 +162,9 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	p.in(Routed)
 	dweights := p.scratch.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
 	s.handle.Rows = p.saved
+	timed := ex.ProfilingRows(profile.Exchange, dweights.Len(), dy.Dim(1))
 	arrival, err := l.exchange.StartCombineBackward(ex, &s.handle, dy, dweights)
+	timed.End()
 	if err != nil {
 		return dy, err
 	}
@@ -170,11 +176,12 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	if err != nil {
 		return dy, err
 	}
-	l.showCombined(ex, arrival, dy, &s.router)
 	routed := r.backward(p, dweights, s.dscores, &s.router)
 	dx := like(p.scratch, dy)
 	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
-	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
+	timed = ex.ProfilingRows(profile.Exchange, drows.Dim(0), dx.Dim(1))
+	err = l.exchange.DispatchBackward(ex, &s.handle, drows, dx)
+	if timed.End(); err != nil {
 		return dy, err
 	}
 	tensor.Add(ex, dx.Mat(), dx.Mat(), routed.Mat())
@@ -191,6 +198,16 @@ func (l *moeLayer) backwardWeight(p phase, s *feedState) {
 	}
 	l.router.gate.backwardWeight(p, &s.router.gate)
 	l.routed.backwardWeight(p, &s.routed)
+}
+
+// received waits for the rows of a call and returns them as numbers.
+func received(ex *tensor.Exec, a ep.Arrival) (tensor.Tensor, error) {
+	defer ex.Profiling(profile.Exchange).End()
+	if err := a.Wait(ex); err != nil {
+		return tensor.Tensor{}, err
+	}
+	ex.Enter(profile.Quantize)
+	return a.Numbers(ex), nil
 }
 
 // denseFFN is one network that all tokens visit.
@@ -222,35 +239,6 @@ func (d *denseFFN) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 }
 
 func (d *denseFFN) backwardWeight(p phase, s *feedState) { d.network.backwardWeight(p, &s.network) }
-
-// showDispatched shows the experts' input as it leaves this rank, if it travels as codes that the
-// experts multiply. x is [tokens, dim], and each token is shown once.
-func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
-	if q := l.routed.gateUp.mx; q.watched() && accepts(a.MX, q.Forward.Left) {
-		q.showSent(ex, Input, x.Mat(), a.MX.Format)
-	}
-}
-
-// showCombined does the same for the gradient of the experts' output: weight·dy for each choice of
-// a token.
-func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
-	q := l.routed.down.mx
-	if !q.watched() || !accepts(a.MX, q.Dgrad.Left) {
-		return
-	}
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	scaled, sent := ex.New(tensor.FP32, dy.Dim(0), dy.Dim(1)), like(&ex.Arena, dy)
-	for k := range l.router.cfg.TopK {
-		tensor.Convert(ex, scaled.Mat(), dy.Mat())
-		for t := range dy.Dim(0) {
-			row := scaled.Index(t).F32()
-			tensor.Scale(row, s.weights.Index(t).F32()[k], row)
-		}
-		tensor.Convert(ex, sent.Mat(), scaled.Mat())
-		q.showSent(ex, Gradient, sent.Mat(), a.MX.Format)
-	}
-}
 
 // record records the routes of a layer.
 func (p phase) record(experts, weights tensor.Tensor) {

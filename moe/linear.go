@@ -9,8 +9,6 @@ import (
 type sumOwner interface {
 	// add adds dyᵀ·x of a pass to the gradient of a layer's weight.
 	add(p phase, l *linear, s *linearState)
-	// addRows does so at once for rows of whole sequences.
-	addRows(p phase, w *weight, dy, x tensor.Tensor)
 }
 
 // weight is the weight of a layer: one parameter, or several adjacent ones as one tensor (gate and
@@ -203,7 +201,7 @@ func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
 		one.F32()[0] = 1
 	}
 	tensor.Convert(p.ex, ones.Mat(), one.Broadcast(dy.Dim(0)))
-	l.bias.owner.addRows(p, l.bias, dy, ones)
+	ownSums{}.addRows(p, l.bias, dy, ones)
 }
 
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.

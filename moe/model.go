@@ -76,7 +76,7 @@ func NewInference(cfg Config, precision Precision, seq int, c *collective.Comm, 
 }
 
 func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, stage Stage) (*Model, error) {
-	if err := errors.Join(cfg.Validate(), b.precision.Validate(), stage.validate(cfg)); err != nil {
+	if err := errors.Join(cfg.Validate(), b.precision.Validate()); err != nil {
 		return nil, err
 	}
 	b.layers = cfg.Layers
@@ -118,7 +118,7 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 		b.memory = mesh.World.Allocator()
 		m.sums.rows.Allocator = b.memory
 	}
-	m.addLayers(b, rankContext{mesh.EP, timedExchange{exchange}})
+	m.addLayers(b, rankContext{mesh.EP, exchange})
 	var err error
 	m.Groups, err = b.groups()
 	m.sums.groups, m.output.host = m.Groups, m.host
@@ -220,8 +220,8 @@ type Pass struct {
 	model *Model
 	passState
 
-	progress progress
-	added    bool // the layers have added to the gradients of their weights
+	waiting bool // for its turn to add to the gradients of the weights
+	added   bool // the layers have added to the gradients of their weights
 
 	blocks []blockState
 	norm   normState // of the last norm, if no loss is computed
@@ -248,9 +248,6 @@ func (m *Model) Stage() Stage { return m.stage }
 // DType returns the model's working type.
 func (m *Model) DType() tensor.DType { return m.precision.DType }
 
-// InFlight returns the number of training passes whose activations are held.
-func (m *Model) InFlight() int { return len(m.inFlight) }
-
 // lastLayer returns the number of the stage's last block.
 func (m *Model) lastLayer() int {
 	last := m.stage.End - 1
@@ -263,16 +260,6 @@ func (m *Model) lastLayer() int {
 // ShareArenas makes the passes of m use the arenas of other, a stage on the same rank. A pass then
 // takes the memory that a pass of any of these stages has left. Call it before the first pass of m.
 func (m *Model) ShareArenas(other *Model) { m.arenas = other.arenas }
-
-// progress is how far a pass is.
-type progress uint8
-
-const (
-	ended     progress = iota
-	forwarded          // the backward pass may run
-	halfway            // the gradients of all inputs are complete
-	waiting            // waits for its turn to add to the weights' gradients
-)
 
 // blockUnit returns the unit of block i of the model's stage.
 func (m *Model) blockUnit(i int) int {

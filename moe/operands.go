@@ -1,7 +1,6 @@
 package moe
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -29,10 +28,8 @@ type Quantized struct {
 	// rows [Ends[g-1], Ends[g]) of X belong to expert g; nil: there is one group
 	Ends []int32
 
-	// Rows of tokens that travel between ranks as codes are shown on both sides. On the sending
-	// rank, X is the original and Rows the codes that travel; changing them has no effect. On the
-	// receiving rank, X holds the values of Rows.
-	Sent, Received bool
+	// Received says that the rows came from other ranks as codes. X holds the values of Rows.
+	Received bool
 
 	// Elsewhere says that another rank has quantized this weight, in memory that they share, and
 	// has shown it first. Do not change it.
@@ -57,11 +54,8 @@ type identity struct {
 // identify derives a layer's identity from its first parameter: gate and up projection are one
 // layer here, and so are all experts.
 func identify(first *Param, local bool) identity {
-	id := identity{local: local}
-	layer, name, ok := layerOf(first.Name)
-	if id.layer = layer; !ok {
-		panic(fmt.Sprintf("moe: %s is not a parameter of a layer", first.Name))
-	}
+	number, name, _ := strings.Cut(strings.TrimPrefix(first.Name, "model.layers."), ".")
+	layer, _ := strconv.Atoi(number)
 	name = strings.Replace(strings.TrimSuffix(name, ".weight"), "gate_proj", "gate_up_proj", 1)
 	if _, expert, ok := strings.Cut(name, "mlp.experts."); ok {
 		_, name, _ = strings.Cut(expert, ".")
@@ -70,22 +64,11 @@ func identify(first *Param, local bool) identity {
 	if shared, ok := strings.CutPrefix(name, "mlp.shared_experts."); ok {
 		name = "shared_experts." + shared
 	}
-	id.linear = name
-	return id
+	return identity{layer, name, local}
 }
 
-// layerOf splits the name of a parameter of a layer: "model.layers.3.mlp.gate.weight".
-func layerOf(name string) (layer int, rest string, ok bool) {
-	if rest, ok = strings.CutPrefix(name, "model.layers."); !ok {
-		return 0, name, false
-	}
-	number, rest, _ := strings.Cut(rest, ".")
-	layer, err := strconv.Atoi(number)
-	return layer, rest, err == nil
-}
-
-// watched reports whether there is an observer. A layer that is not quantized has none.
-func (q *mxLinear) watched() bool { return q != nil && q.operands != nil && q.operands.observer != nil }
+// watched reports whether there is an observer.
+func (q *mxLinear) watched() bool { return q.operands != nil && q.operands.observer != nil }
 
 // show passes an operand and the layer's identity to the observer, if there is one.
 func (q *mxLinear) show(shown Quantized) {
@@ -101,15 +84,6 @@ func (q *mxLinear) show(shown Quantized) {
 	id := q.identity
 	shown.Layer, shown.Linear, shown.Local = id.layer, id.linear, shown.Operand != Weight || id.local
 	q.operands.observer(shown)
-}
-
-// showSent shows rows on their way to another rank, where they will be an operand.
-func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Format) {
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	rows := mx.New(ex, f, mx.AlongRows, x.Rows, x.Cols)
-	mx.Quantize(ex, rows, x, mx.RCEIL)
-	q.show(Quantized{Operand: o, X: x, Rows: rows, Sent: true})
 }
 
 // mxLinear multiplies for a linear layer according to its recipe. It holds the quantized forms of

@@ -21,13 +21,7 @@ type Param struct {
 }
 
 // Len returns the number of elements.
-func (p *Param) Len() int {
-	n := 1
-	for _, d := range p.Dims {
-		n *= d
-	}
-	return n
-}
+func (p *Param) Len() int { return product(p.Dims) }
 
 func product(dims []int) int {
 	n := 1

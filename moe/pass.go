@@ -2,7 +2,6 @@ package moe
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"spmoe/tensor"
@@ -51,7 +50,6 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 		p.end()
 		return nil, err
 	}
-	p.progress = forwarded
 	return p, nil
 }
 
@@ -88,21 +86,12 @@ func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(p.inputP
 // It is collective: the ranks of a host compute the gradients of the weights that they share
 // together.
 func (p *Pass) BackwardWeight(ex *tensor.Exec) error {
-	p.advance(halfway, waiting)
+	p.waiting = true
 	return p.model.catchUp(ex)
-}
-
-// advance panics if calls are out of order.
-func (p *Pass) advance(from, to progress) {
-	if p.progress != from {
-		panic("moe: a pass runs Backward, or BackwardInput and then BackwardWeight, once")
-	}
-	p.progress = to
 }
 
 // backward runs through the layers, last to first. A pass that fails has ended.
 func (p *Pass) backward(b phase) (err error) {
-	p.advance(forwarded, halfway)
 	defer func() {
 		if err != nil {
 			p.end()
@@ -112,7 +101,6 @@ func (p *Pass) backward(b phase) (err error) {
 	defer b.ex.Release(mark)
 	defer b.ex.Profiling(profile.Rows).End()
 	m := p.model
-	p.checkGradient()
 	b.layer = p.lastLayer
 	defer m.repeat(b.ex, 1)
 	for i, l := range slices.Backward(m.blocks) {
@@ -162,7 +150,7 @@ func (m *Model) backwardUnit(b phase, unit int, run func() error) error {
 
 // catchUp computes the weight gradients of the passes whose turn has come.
 func (m *Model) catchUp(ex *tensor.Exec) error {
-	for p := m.next(); p != nil && p.progress == waiting; p = m.next() {
+	for p := m.next(); p != nil && p.waiting; p = m.next() {
 		if err := p.backwardWeight(ex); err != nil {
 			return err
 		}
@@ -258,7 +246,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		b = p.cp.cut()
 	}
 	p.batch, p.train, p.recompute, p.observer, p.chains = b, train, m.Recompute, m.observer, m.ChainPasses
-	p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
+	p.waiting, p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded, p.dahead = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
 	if cap(p.sequences) < n {
@@ -285,7 +273,6 @@ func (p *Pass) end() {
 	m := p.model
 	if i := slices.Index(m.inFlight, p); i >= 0 {
 		m.inFlight = slices.Delete(m.inFlight, i, i+1)
-		p.progress = ended
 		p.release()
 	}
 }
@@ -310,11 +297,8 @@ func (m *Model) beginStep() {
 	m.sums.rows.reset()
 }
 
-// ActivationPeak returns the maximum bytes that the passes of m with this Exec have held: in its
-// arena, in arenas of their own, and from pass to pass.
-func (m *Model) ActivationPeak(ex *tensor.Exec) int { return ActivationPeak(ex, m) }
-
-// ActivationPeak is [Model.ActivationPeak] of stages that share their arenas.
+// ActivationPeak returns the maximum bytes that the passes of stages, which share their arenas, have
+// held with this Exec: in its arena, in arenas of their own, and from pass to pass.
 func ActivationPeak(ex *tensor.Exec, stages ...*Model) int {
 	n := ex.Peak() + stages[0].arenas.peak()
 	for _, m := range stages {
@@ -353,9 +337,6 @@ func (m *Model) contextOf(b Batch, train bool) *contextPart {
 		return nil
 	}
 	comm := m.mesh.Sequence
-	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
-		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
-	}
 	return &contextPart{group: m.context, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
 }
 

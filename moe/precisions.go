@@ -61,26 +61,24 @@ const (
 	hadamardNone, hadamardPlain, hadamardSigns                 = "none", "plain", "signs"
 )
 
-// Choices lists the values of the settings that are words, by their keys.
-func (Options) Choices() map[string][]string {
-	return map[string][]string{
-		"sum":            sumNames(),
-		"fp8.scale":      {scaleFree, scalePow2},
-		"fp8.gradient":   {gradientRows, gradientSquares},
-		"mxfp4.products": {productsAll, productsForward, productsDgrad, productsWgrad},
-		"mxfp4.hadamard": {hadamardNone, hadamardPlain, hadamardSigns},
-	}
-}
-
 // Validate returns an error with one line per invalid setting.
 func (o Options) Validate() error {
 	var errs []error
 	if tail := o.NVFP4.BF16Tail; !(tail >= 0 && tail <= 1) {
 		errs = append(errs, fmt.Errorf("nvfp4.bf16_tail is %v: give a share of the layers from 0 to 1", tail))
 	}
-	for _, s := range [][2]string{{"sum", o.Sum}, {"fp8.scale", o.FP8.Scale}, {"fp8.gradient", o.FP8.Gradient}, {"mxfp4.products", o.MXFP4.Products}, {"mxfp4.hadamard", o.MXFP4.Hadamard}} {
-		if choices := o.Choices()[s[0]]; !slices.Contains(choices, s[1]) {
-			errs = append(errs, fmt.Errorf("%s is %q: use %s", s[0], s[1], strings.Join(choices, " or ")))
+	for _, s := range []struct {
+		key, value string
+		choices    []string
+	}{
+		{"sum", o.Sum, sumNames()},
+		{"fp8.scale", o.FP8.Scale, []string{scaleFree, scalePow2}},
+		{"fp8.gradient", o.FP8.Gradient, []string{gradientRows, gradientSquares}},
+		{"mxfp4.products", o.MXFP4.Products, []string{productsAll, productsForward, productsDgrad, productsWgrad}},
+		{"mxfp4.hadamard", o.MXFP4.Hadamard, []string{hadamardNone, hadamardPlain, hadamardSigns}},
+	} {
+		if !slices.Contains(s.choices, s.value) {
+			errs = append(errs, fmt.Errorf("%s is %q: use %s", s.key, s.value, strings.Join(s.choices, " or ")))
 		}
 	}
 	return errors.Join(errs...)
@@ -157,15 +155,6 @@ func sumNames() (names []string) {
 	return names
 }
 
-// sumOf returns the sum of a valid name.
-func sumOf(name string) mx.Sum {
-	s, err := mx.ParseSum(name)
-	if err != nil {
-		panic(err)
-	}
-	return s
-}
-
 // mxfp4 is the recipe of Tseng et al. (arXiv 2502.20586): MXFP4 in the backward pass only. Both
 // operands are transformed and rounded stochastically. Elements are multiplied by 3/4 first, so
 // that none saturates, and the products by 16/9. Weights draw the same random numbers in each step.
@@ -203,15 +192,6 @@ func (o Options) Precisions() []Precision {
 	}
 }
 
-// PrecisionNames lists the names of the built-in precisions.
-func PrecisionNames() []string {
-	var names []string
-	for _, p := range Precisions() {
-		names = append(names, p.Name)
-	}
-	return names
-}
-
 // PrecisionByName returns a built-in precision with its published settings.
 func PrecisionByName(name string) (Precision, error) { return DefaultOptions().Precision(name) }
 
@@ -220,10 +200,13 @@ func (o Options) Precision(name string) (Precision, error) {
 	if err := o.Validate(); err != nil {
 		return Precision{}, err
 	}
+	sum, err := mx.ParseSum(o.Sum)
+	var names []string
 	for _, p := range o.Precisions() {
 		if p.Name == name {
-			return p.WithSum(sumOf(o.Sum)), nil
+			return p.WithSum(sum), err
 		}
+		names = append(names, p.Name)
 	}
-	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(PrecisionNames(), ", "))
+	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(names, ", "))
 }

@@ -45,14 +45,11 @@ func (q *mxLinear) quantizeInput(p phase, x *activation) {
 		return
 	}
 	if x.shown != nil {
-		if x.shown.inputs() != q.inputs() {
-			panic("moe: layers that share an input quantize it differently")
-		}
-		return
+		return // layers with the same input have the same recipe
 	}
 	x.shown = q
 	if q.quantizesWgrad() && p.quantizesForWgrad() && !p.defersWgrad(x.ends) {
-		x.cols = alongCols(p.cheap, q.Wgrad.Right, x)
+		x.cols = along(mx.AlongCols, p.cheap, q.Wgrad.Right, x)
 	}
 	received := q.quantize(p, Input, x, q.Forward.Left, q.Wgrad.Right)
 	q.show(Quantized{Operand: Input, X: x.Mat(), Rows: x.rows, Cols: x.cols, Ends: x.ends, Received: received, Again: p.recomputing})
@@ -71,7 +68,7 @@ func (q *mxLinear) quantizeGradient(p phase, dy *activation) {
 // reserveGradient allocates memory for the codes of the gradient of the output that wgrad reads.
 func (q *mxLinear) reserveGradient(p phase, dy *activation) {
 	if q.quantizesWgrad() && !p.defersWgrad(dy.ends) && !dy.cols.Codes.Valid() {
-		dy.cols = alongCols(p.saved, q.Wgrad.Left, dy)
+		dy.cols = along(mx.AlongCols, p.saved, q.Wgrad.Left, dy)
 	}
 }
 
@@ -86,7 +83,7 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 	if x.shown == nil { // the forward product is not recomputed
 		x.shown = q
 	}
-	x.cols = alongCols(p.saved, q.Wgrad.Right, x)
+	x.cols = along(mx.AlongCols, p.saved, q.Wgrad.Right, x)
 	x.shown.fill(p, Input, x, mx.Tensor{}, mx.Cast{}, q.Wgrad.Right)
 	x.shown.show(Quantized{Operand: Input, X: x.Mat(), Cols: x.cols, Ends: x.ends, Again: true})
 }
@@ -94,7 +91,7 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 // quantizeDeferred quantizes rows of several passes along their columns, so that their blocks are
 // as full as possible. They are all rows of their experts.
 func (q *mxLinear) quantizeDeferred(p phase, o Operand, by mx.Cast, a *activation) {
-	a.cols = alongCols(&p.ex.Arena, by, a)
+	a.cols = along(mx.AlongCols, &p.ex.Arena, by, a)
 	by.Quantize(p.ex, a.cols, a.Mat(), q.draws(p, o, mx.AlongCols, by, a))
 	q.show(Quantized{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
 }
@@ -106,7 +103,7 @@ func (q *mxLinear) quantize(p phase, o Operand, a *activation, byRows, byCols mx
 	rows := mx.Tensor{}
 	received = accepts(a.rows, byRows)
 	if !received && byRows.Quantizes() {
-		a.rows = alongRows(&p.ex.Arena, byRows, a)
+		a.rows = along(mx.AlongRows, &p.ex.Arena, byRows, a)
 		rows = a.rows
 	}
 	q.fill(p, o, a, rows, byRows, byCols)
@@ -212,16 +209,7 @@ func (q *mxLinear) weights(w tensor.Tensor) (all [quantizedParts + 1]tensor.Tens
 	return all
 }
 
-// alongRows allocates codes of a along its rows, separate for each group of rows.
-func alongRows(to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
-	return along(mx.AlongRows, to, by, a)
-}
-
-// alongCols allocates codes of a along its columns, separate for each group of rows.
-func alongCols(to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
-	return along(mx.AlongCols, to, by, a)
-}
-
+// along allocates codes of a, separate for each group of rows.
 func along(d mx.Direction, to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
 	if a.ends == nil {
 		return mx.NewIn(to, by.Format, d, a.Dim(0), a.Dim(1))

@@ -79,9 +79,6 @@ func (r *Recipe) change(edit func(o Operand, c *mx.Cast)) *Recipe {
 	return &changed
 }
 
-// inputs returns how a layer quantizes what it shares with other layers: its input.
-func (r *Recipe) inputs() [2]mx.Cast { return [2]mx.Cast{r.Forward.Left, r.Wgrad.Right} }
-
 // sharesWeight reports whether one quantized weight serves forward and dgrad, because its blocks
 // are squares.
 func (r *Recipe) sharesWeight() bool {

@@ -2,7 +2,6 @@ package moe
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"spmoe/tensor"
@@ -32,9 +31,6 @@ const (
 )
 
 var recomputeNames = [recomputes]string{"none", "selective", "full"}
-
-// RecomputeNames returns the names of all kinds of recomputation.
-func RecomputeNames() []string { return slices.Clone(recomputeNames[:]) }
 
 // String implements [fmt.Stringer].
 func (r Recompute) String() string { return recomputeNames[r] }

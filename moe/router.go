@@ -31,7 +31,6 @@ type routerState struct {
 
 func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	r := &router{cfg: cfg, gate: linear{part: Router}, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts)}
-	r.resetLoad()
 	dims := []int{cfg.Experts, cfg.Dim}
 	b.add(b.norms, &r.gate.weight, Router, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
 	return r
@@ -141,9 +140,6 @@ func (r *router) count(p phase, s *routerState) {
 		r.load[e]++
 	}
 }
-
-// resetLoad begins to count again.
-func (r *router) resetLoad() { clear(r.load) }
 
 // backward returns the gradient of the router's input in FP32. dweights is the gradient of the
 // weights, [tokens, topK]. dscores is the gradient of the scores from the balance loss, [tokens,

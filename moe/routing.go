@@ -32,8 +32,8 @@ func (m *Model) Routings() []Routing {
 // balancing does (arXiv:2408.15664), and resets the count.
 func (r Routing) Balance(load []int64) {
 	r.router.balance(load)
-	r.router.resetLoad()
+	clear(r.Load)
 }
 
 // Reset resets the count.
-func (r Routing) Reset() { r.router.resetLoad() }
+func (r Routing) Reset() { clear(r.Load) }

@@ -4,6 +4,7 @@ package moe
 // place. What ranks of other hosts need travels as messages.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -62,12 +63,7 @@ func (g *peers) window(ex *tensor.Exec, mine [][]byte) (o openBuffers, err error
 	}
 	for r := range g.here.Size() {
 		list, failed := o.window.Of(r)
-		if failed == nil && len(list) != len(mine) {
-			failed = fmt.Errorf("rank %d has opened %d buffers, not %d", r, len(list), len(mine))
-		}
-		if err == nil {
-			err = failed
-		}
+		err = cmp.Or(err, failed)
 		o.lists = append(o.lists, list)
 	}
 	g.lists = o.lists
@@ -136,10 +132,7 @@ func copyOf(host, here int) int {
 func (g *peers) wait(ex *tensor.Exec) error {
 	defer ex.Enter(ex.Enter(profile.Collectives))
 	received, sent := g.received.Wait(), g.sent.Wait()
-	if received == nil {
-		received = sent
-	}
-	return received
+	return cmp.Or(received, sent)
 }
 
 // openParts opens buffers to the ranks of this host. lists has what ranks of other hosts send to
@@ -163,14 +156,12 @@ func (g *peers) openParts(ex *tensor.Exec, mine [][]byte, lists [][][]byte) (o o
 func (o *openBuffers) close(ex *tensor.Exec, err error) error {
 	defer ex.Enter(ex.Enter(profile.Collectives))
 	if o.sent != nil {
-		if sent := o.sent.Wait(); err == nil {
-			err = sent
-		}
+		sent := o.sent.Wait()
+		err = cmp.Or(err, sent)
 	}
 	if !o.alone {
-		if closed := o.window.Close(o.bytes); err == nil {
-			err = closed
-		}
+		closed := o.window.Close(o.bytes)
+		err = cmp.Or(err, closed)
 	}
 	if err != nil {
 		return fmt.Errorf("buffers of ranks: %w", err)
@@ -180,23 +171,15 @@ func (o *openBuffers) close(ex *tensor.Exec, err error) error {
 
 // read opens buffers, calls read with those of all ranks, and closes them. read returns the bytes
 // that it has read or written.
-func (g *peers) read(ex *tensor.Exec, mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) error {
+func (g *peers) read(ex *tensor.Exec, mine [][]byte, read func(lists [][][]byte) (bytes int)) error {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	all, err := g.open(ex, mine)
 	if err != nil {
 		return err
 	}
-	all.bytes, err = read(all.lists)
-	return all.close(ex, err)
-}
-
-// rowsOf returns memory of a peer as a matrix. It returns false if the length does not fit.
-func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok bool) {
-	if len(b) != rows*cols*dtype.Size() {
-		return m, false
-	}
-	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
+	all.bytes = read(all.lists)
+	return all.close(ex, nil)
 }
 
 // rowBytes returns rows [lo, hi) of a matrix as bytes.

@@ -6,11 +6,7 @@ package moe
 // Parameters have the names of the whole model, and layers its numbers. The sequences of a batch
 // pass the stages one after the other, and each stage gets the same Batch.
 
-import (
-	"fmt"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // Stage is a part of a model: layers [First, End), which may be none.
 type Stage struct {
@@ -22,24 +18,6 @@ type Stage struct {
 
 // Whole returns the stage that is the whole model.
 func (c Config) Whole() Stage { return Stage{0, c.AllLayers(), c.MTPLayers, true, true} }
-
-// validate returns an error if a model has no such stage.
-func (s Stage) validate(cfg Config) error {
-	layers := cfg.AllLayers()
-	switch ahead := s.End - max(s.First, cfg.Layers); {
-	case s.First < 0 || s.First > s.End || s.End > layers:
-		return fmt.Errorf("a stage has layers [%d, %d): give a part of [0, %d)", s.First, s.End, layers)
-	case s.Ahead != max(ahead, 0):
-		return fmt.Errorf("a stage of layers [%d, %d) has %d that predict further ahead: give %d", s.First, s.End, s.Ahead, max(ahead, 0))
-	case s.Embed && s.First > 0:
-		return fmt.Errorf("a stage with the embedding begins with layer %d: begin with layer 0", s.First)
-	case s.Predict && s.End < layers:
-		return fmt.Errorf("a stage with the head ends before layer %d: end with the last one, %d", s.End, layers-1)
-	case s.First == s.End && !s.Embed && !s.Predict:
-		return fmt.Errorf("a stage is empty: give it a layer")
-	}
-	return nil
-}
 
 // Boundary holds what stages pass to each other for a batch: activations on the way forwards, and
 // their gradients on the way back. Tensors are [tokens, dim] of the model's working type.

@@ -4,21 +4,12 @@ package moe
 // The gradient of a sequence that ranks share is one chain of sums over its parts, in their order.
 // If it is on several hosts, each of them computes a piece of a weight, and the others add zeros.
 
-import (
-	"fmt"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // add leaves the gradient of a layer's weight to the next call of compute.
 func (h *host) add(p phase, l *linear, s *linearState) {
 	l.mx.completeInput(p, s.x)
 	h.waiting = append(h.waiting, wgrad{layer: l, dy: &s.dy, x: s.x})
-}
-
-// addRows is for weights that no ranks share.
-func (h *host) addRows(phase, *weight, tensor.Tensor, tensor.Tensor) {
-	panic("moe: biases and routers are not shared")
 }
 
 // compute computes the gradients that wait: the sum over the tokens of all ranks. It is collective.
@@ -45,13 +36,11 @@ func (h *host) compute(p phase) error {
 	}
 	for _, w := range all {
 		n := w.buffersLen()
-		if err = w.compute(p, peers.lists, at, n); err != nil {
-			break
-		}
+		w.compute(p, peers.lists, at, n)
 		peers.bytes += w.bytesRead(p, peers.lists, at, n)
 		at += n
 	}
-	return peers.close(p.ex, err)
+	return peers.close(p.ex, nil)
 }
 
 // openWaiting opens the operands of this rank to those that compute with them.
@@ -99,27 +88,26 @@ func (w wgrad) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
 
 // compute computes this rank's rows from the operands of all ranks: n buffers each, from number at
 // on.
-func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
+func (w wgrad) compute(p phase, lists [][][]byte, at, n int) {
 	l, own := w.layer, w.layer.piece(p)
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	switch {
 	case w.rows != nil:
-		return w.computeExperts(p, lists, at)
+		w.computeExperts(p, lists, at)
+		return
 	case p.cp != nil:
-		return w.computeParts(p, lists, at, n)
+		w.computeParts(p, lists, at, n)
+		return
 	case own[0] < own[1]:
 		sum := l.gradientTree(p, own, len(lists), true)
-		for r, list := range lists {
+		for _, list := range lists {
 			to, adds := sum.next()
-			if !w.product(p, to, own, adds, false, list[at:at+n]) {
-				return fmt.Errorf("the operands of rank %d do not fit", r)
-			}
+			w.product(p, to, own, adds, false, list[at:at+n])
 			sum.push()
 		}
 	}
 	p.pushGrad(&w.layer.weight)
-	return nil
 }
 
 // bytesRead returns the bytes of the buffers that compute reads: the columns of dy that belong to
@@ -154,9 +142,8 @@ func (w wgrad) rowBytes() int {
 }
 
 // product computes rows of the gradient over the tokens of one rank. goesOn says that
-// they go on with the chain of sums in to. It returns false if the operands in list do not fit the
-// weight.
-func (w wgrad) product(p phase, to tensor.Tensor, own [2]int, adds, goesOn bool, list [][]byte) bool {
+// they go on with the chain of sums in to.
+func (w wgrad) product(p phase, to tensor.Tensor, own [2]int, adds, goesOn bool, list [][]byte) {
 	l, seq := w.layer, p.batch.Seq
 	lo, hi := own[0], own[1]
 	rows := len(list[0]) / w.rowBytes()
@@ -165,28 +152,21 @@ func (w wgrad) product(p phase, to tensor.Tensor, own [2]int, adds, goesOn bool,
 		if !adds {
 			tensor.Zero(p.ex, to)
 		}
-		return true
 	case len(list) == 2:
-		dy, ok := rowsOf(list[0], w.dy.DType(), rows, l.W.Dim(-2))
-		x, fits := rowsOf(list[1], w.x.DType(), rows, l.W.Dim(-1))
-		if ok = ok && fits; ok && goesOn {
-			l.sum.MultiplyOn(p.ex, to.Mat(), dy.ColSlice(lo, hi).T(), x)
-		} else if ok {
-			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
+		dy := tensor.MatrixFromBytes(list[0], w.dy.DType(), rows, l.W.Dim(-2)).ColSlice(lo, hi)
+		x := tensor.MatrixFromBytes(list[1], w.x.DType(), rows, l.W.Dim(-1))
+		if goesOn {
+			l.sum.MultiplyOn(p.ex, to.Mat(), dy.T(), x)
+		} else {
+			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy, x, seq, adds)
 		}
-		return ok
 	default:
-		dy, ok := w.dy.cols.Like(rows, list[0], list[1], list[2])
-		x, fits := w.x.cols.Like(rows, list[3], list[4], list[5])
-		ok = ok && fits
+		dy, x := w.dy.cols.Like(rows, list[0], list[1], list[2]), w.x.cols.Like(rows, list[3], list[4], list[5])
 		span := l.mx.wholeBlocks(seq, rows)
 		if goesOn {
 			span = 0
 		}
-		if ok {
-			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, span, adds || goesOn)
-		}
-		return ok
+		l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, span, adds || goesOn)
 	}
 }
 
@@ -206,35 +186,29 @@ func (w *weight) piece(p phase) [2]int {
 
 // computeParts is compute for ranks that have parts of sequences. If sums cannot go on, the parts
 // of a sequence are joined first.
-func (w wgrad) computeParts(p phase, lists [][][]byte, at, n int) error {
+func (w wgrad) computeParts(p phase, lists [][][]byte, at, n int) {
 	l, parts, own := w.layer, p.cp.ranks, w.layer.piece(p)
 	if l.ownRows() == 0 {
-		return nil
+		return
 	}
 	sum := l.gradientTree(p, own, len(lists)/parts, false)
 	for first := 0; first < len(lists) && own[0] < own[1]; first += parts {
 		to, _ := sum.next()
 		some := lists[first : first+parts]
-		if err := w.addParts(p, to, own, some, at, n); err != nil {
-			return err
-		}
+		w.addParts(p, to, own, some, at, n)
 		sum.push()
 	}
 	p.pushGrad(&l.weight)
-	return nil
 }
 
 // addParts computes the gradient over the parts of a sequence.
-func (w wgrad) addParts(p phase, to tensor.Tensor, own [2]int, lists [][][]byte, at, n int) error {
+func (w wgrad) addParts(p phase, to tensor.Tensor, own [2]int, lists [][][]byte, at, n int) {
 	if !w.layer.goesOn() {
 		lists, at = [][][]byte{joined(p.ex, lists, at, n)}, 0
 	}
 	for i, list := range lists {
-		if !w.product(p, to, own, false, i > 0, list[at:at+n]) {
-			return fmt.Errorf("the operands of part %d do not fit", i)
-		}
+		w.product(p, to, own, false, i > 0, list[at:at+n])
 	}
-	return nil
 }
 
 // goesOn reports whether a sum over rows can go on with that of earlier ones.

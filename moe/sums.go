@@ -49,6 +49,7 @@ func (o ownSums) add(p phase, l *linear, s *linearState) {
 	p.pushGrad(&l.weight)
 }
 
+// addRows adds dyᵀ·x of a pass to the gradient of a bias.
 func (o ownSums) addRows(p phase, w *weight, dy, x tensor.Tensor) {
 	if p.cp != nil {
 		p.sequenceWgrad(w, dy, x)

@@ -12,11 +12,7 @@ package moe
 // reads the inputs of all ranks of the group, and stores its columns in their results. Columns are
 // whole blocks of the recipe, and ranks may have unequal numbers of them.
 
-import (
-	"fmt"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // gatheredRows is the number of rows up to which a product gathers those of several ranks, so that
 // they are multiplied together and a weight is packed once. A product of more rows reads them where
@@ -88,18 +84,16 @@ func (c columnPart) compute(p phase) {
 			mine[3] = c.x.rows.Amax.Bytes()
 		}
 	}
-	p.share(p.cp.tensor, mine, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.tensor, mine, func(lists [][][]byte) (bytes int) {
 		if c.lo == c.hi {
-			return 0, nil
+			return 0
 		}
 		n := 1 // ranks whose rows are multiplied together
 		for 2*n <= len(lists) && 2*n*c.y.Dim(0) <= gatheredRows {
 			n *= 2
 		}
 		for r := 0; r < len(lists); r += n {
-			if !c.multiply(p.ex, lists[r:r+n]) {
-				return bytes, fmt.Errorf("the rows of ranks %d to %d of the tp group do not fit", r, r+n-1)
-			}
+			c.multiply(p.ex, lists[r:r+n])
 			for _, list := range lists[r : r+n] {
 				for _, b := range list[1:] {
 					bytes += len(b)
@@ -107,25 +101,21 @@ func (c columnPart) compute(p phase) {
 				bytes += len(list[0]) / c.y.Dim(1) * (c.hi - c.lo)
 			}
 		}
-		return bytes, nil
+		return bytes
 	})
 }
 
-// multiply computes the columns for the rows of some ranks. It returns false if their buffers do
-// not fit.
-func (c columnPart) multiply(ex *tensor.Exec, lists [][][]byte) bool {
+// multiply computes the columns for the rows of some ranks.
+func (c columnPart) multiply(ex *tensor.Exec, lists [][][]byte) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	x, ok := c.x.gathered(ex, lists)
+	x := c.x.gathered(ex, lists)
 	rows, all := c.y.Dim(0), tensor.Matrix{}
 	if len(lists) > 1 {
 		all = ex.New(c.y.DType(), rows*len(lists), c.hi-c.lo).Mat()
 	}
 	for r, list := range lists {
-		to, fits := rowsOf(list[0], c.y.DType(), rows, c.y.Dim(1))
-		if !ok || !fits {
-			return false
-		}
+		to := tensor.MatrixFromBytes(list[0], c.y.DType(), rows, c.y.Dim(1))
 		to = to.ColSlice(c.lo, c.hi)
 		switch {
 		case len(lists) == 1:
@@ -136,32 +126,22 @@ func (c columnPart) multiply(ex *tensor.Exec, lists [][][]byte) bool {
 		}
 		tensor.Convert(ex, to, all.RowSlice(r*rows, (r+1)*rows))
 	}
-	return true
 }
 
 // gathered returns the rows of ranks as one matrix, which is a copy unless there is one rank. The
 // lists have, after another buffer, those of x: its elements, or its codes, scales and largest
 // magnitude.
-func (x *activation) gathered(ex *tensor.Exec, lists [][][]byte) (all activation, ok bool) {
-	for _, list := range lists {
-		for i, b := range list[1:] {
-			if len(b) != len(lists[0][1+i]) {
-				return all, false
-			}
-		}
-	}
+func (x *activation) gathered(ex *tensor.Exec, lists [][][]byte) (all activation) {
 	parts, rows := lists[0][1:], x.Dim(0)*len(lists)
 	if len(lists) > 1 {
 		parts = joined(ex, lists, 1, len(parts))
 	}
 	if len(parts) == 1 {
-		if ok = len(parts[0]) == rows*x.Dim(1)*x.DType().Size(); ok {
-			all.Tensor = tensor.FromBytes(parts[0], x.DType(), rows, x.Dim(1))
-		}
-		return all, ok
+		all.Tensor = tensor.FromBytes(parts[0], x.DType(), rows, x.Dim(1))
+		return all
 	}
 	codes := x.rows
 	codes.Ends = nil
-	all.rows, ok = codes.Like(rows, parts[0], parts[1], parts[2])
-	return all, ok
+	all.rows = codes.Like(rows, parts[0], parts[1], parts[2])
+	return all
 }

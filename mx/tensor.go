@@ -95,25 +95,17 @@ func newTensor(a *tensor.Arena, f Format, d Direction, rows, cols int, ends []in
 }
 
 // Like returns a matrix of t's format, direction and columns, with one group, in memory that was
-// laid out by t's kind of matrix with that many rows. It returns false if the lengths do not fit.
-func (t Tensor) Like(rows int, codes, scales, amax []byte) (u Tensor, ok bool) {
+// laid out by t's kind of matrix with that many rows.
+func (t Tensor) Like(rows int, codes, scales, amax []byte) (u Tensor) {
 	u = Tensor{Format: t.Format, Blocks: t.Blocks}
 	height, _ := t.BlockShape()
 	blocks := ceilDiv(rows, height)
-	amaxBytes := 0
-	if t.Amax.Valid() {
-		amaxBytes = 4
-	}
-	scales0 := t.Scales.DType()
-	if len(codes) != rows*t.Codes.Dim(1) || len(scales) != blocks*t.Scales.Dim(1)*scales0.Size() || len(amax) != amaxBytes {
-		return u, false
-	}
 	u.Codes = tensor.FromBytes(codes, tensor.UINT8, rows, t.Codes.Dim(1))
-	u.Scales = tensor.FromBytes(scales, scales0, blocks, t.Scales.Dim(1))
-	if amaxBytes > 0 {
+	u.Scales = tensor.FromBytes(scales, t.Scales.DType(), blocks, t.Scales.Dim(1))
+	if t.Amax.Valid() {
 		u.Amax = tensor.FromBytes(amax, tensor.FP32, 1)
 	}
-	return u, true
+	return u
 }
 
 func arenaOf(ex *tensor.Exec) *tensor.Arena {

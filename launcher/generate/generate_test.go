@@ -213,7 +213,11 @@ func trained(t *testing.T, c *collective.Comm, ex *tensor.Exec, cfg moe.Config, 
 		if _, err := m.Train(ex, b); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := o.Step(5e-3); err != nil {
+		norm, err := o.Reduce()
+		if err == nil {
+			err = o.Apply(5e-3, norm)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -257,8 +257,11 @@ func TestReplay(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					norm, err := r.optim.Step(want.LR)
+					norm, err := r.optim.Reduce()
 					if err != nil {
+						return err
+					}
+					if err := r.optim.Apply(want.LR, norm); err != nil {
 						return err
 					}
 					total := [1]float64{loss.Sum}

@@ -84,7 +84,8 @@ func injure(r *rank, what string) {
 	memory := map[string]tensor.Tensor{
 		"weight": r.Model.Groups[2].Work, "gradient": r.Model.Groups[2].Grad.Slice(0, 1), "bias": r.Balancer.Routings[0].Bias, "table": r.Model.Tables()[0],
 	}
-	for name, x := range r.Optim.State {
+	for s := range r.Optim.Summed {
+		name, x := s.Name, s.Data
 		memory[name] = x
 	}
 	memory[what].Bytes()[3] ^= 1 << 5

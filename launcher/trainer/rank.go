@@ -266,7 +266,7 @@ func (r *rank) activationPeak() int {
 	if r.Pipe != nil {
 		return r.Pipe.ActivationPeak(r.ex)
 	}
-	return r.Model.ActivationPeak(r.ex)
+	return moe.ActivationPeak(r.ex, r.Model)
 }
 
 // guards holds the guards of a rank.

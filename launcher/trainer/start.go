@@ -32,8 +32,8 @@ func (r *rank) begin() error {
 	}
 	r.Optim.Use(r.Progress.Step)
 	if r.vault.Heals() { // a run that starts over finds an older state in the vault
-		for _, x := range r.Optim.State {
-			x.Zero()
+		for x := range r.Optim.Summed {
+			x.Data.Zero()
 		}
 	}
 	var err error

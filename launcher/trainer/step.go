@@ -142,8 +142,8 @@ func (r *rank) passFaults(computed bool) {
 	for _, route := range r.Balancer.Routings {
 		fault.Touch(fault.InWeights, route.Bias.Bytes())
 	}
-	for _, t := range r.Optim.State {
-		fault.Touch(fault.InState, t.Bytes())
+	for s := range r.Optim.Summed {
+		fault.Touch(fault.InState, s.Data.Bytes())
 	}
 }
 

@@ -46,6 +46,9 @@ func (c AdamW) Vectors() []Vector {
 // WholeMatrices is false: each weight is updated on its own.
 func (c AdamW) WholeMatrices() bool { return false }
 
+// Scratch is 0: an update takes no memory.
+func (c AdamW) Scratch(rows, cols int) float64 { return 0 }
+
 // Of is AdamW for all parameters.
 func (c AdamW) Of(moe.Class) Rule { return c }
 

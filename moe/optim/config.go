@@ -52,18 +52,12 @@ func (c Config) adamW() AdamW {
 	return AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay, moments}
 }
 
-// Register makes an optimizer available under a name, before any run begins.
-func Register(name string, rule func(Config) Rule) { rules[name] = rule }
-
-// Names lists the registered optimizers.
+// Names lists the optimizers.
 func Names() []string { return slices.Sorted(maps.Keys(rules)) }
 
 // RuleName returns the name of the selected optimizer. A configuration without one, such as one
 // from an older version, has adamw.
 func (c Config) RuleName() string { return cmp.Or(c.Name, "adamw") }
-
-// MomentsTypes lists the types that moments may have, and the operands of Newton-Schulz iterations.
-func MomentsTypes() []string { return []string{moe.MomentsFP32, moe.MomentsBF16} }
 
 // parseType returns a type by its name. A configuration without one, such as one from an older
 // version, has the standard type.
@@ -74,7 +68,7 @@ func parseType(key, name, standard string) (tensor.DType, error) {
 	case moe.MomentsBF16:
 		return tensor.BF16, nil
 	}
-	return tensor.FP32, fmt.Errorf("optimizer.%s is %q: use %s", key, name, strings.Join(MomentsTypes(), " or "))
+	return tensor.FP32, fmt.Errorf("optimizer.%s is %q: use %s or %s", key, name, moe.MomentsFP32, moe.MomentsBF16)
 }
 
 // Rule returns the rule of the selected optimizer.

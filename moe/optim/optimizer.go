@@ -86,18 +86,6 @@ func (o *Optimizer) Init(seed uint64) error {
 // as long as drawWork operations of a product.
 const fillRun, drawWork = 1 << 16, 1000
 
-// Step makes a whole step at learning rate lr: Reduce, and then Apply, or Skip if the norm is not
-// finite. It is collective.
-func (o *Optimizer) Step(lr float64) (norm float64, err error) {
-	norm, err = o.Reduce()
-	if err == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) {
-		o.Skip()
-	} else if err == nil {
-		err = o.Apply(lr, norm)
-	}
-	return norm, err
-}
-
 // Apply clips the summed gradients with the given global norm, updates the master weights at
 // learning rate lr, publishes the working weights, and resets the gradients. It is collective.
 func (o *Optimizer) Apply(lr, norm float64) error {
@@ -317,16 +305,6 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 			if !yield(piece) {
 				return
 			}
-		}
-	}
-}
-
-// State yields every vector of the newest state of this rank, in a fixed order, with a name such as
-// "exp_avg of the dense group".
-func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
-	for s := range o.Summed {
-		if !yield(s.Name, s.Data) {
-			return
 		}
 	}
 }

@@ -18,6 +18,9 @@ type Rule interface {
 	// Of returns the rule for parameters of a class: this one, or another one for classes to which
 	// it does not apply. Rules are compared with ==.
 	Of(c moe.Class) Rule
+	// Scratch returns the bytes in the arena of an Exec that the update of a [rows, cols] matrix
+	// takes.
+	Scratch(rows, cols int) float64
 	// Prepare returns the update of a step. Several threads may call the update at once, each for
 	// its own run.
 	Prepare(s Step) Update
@@ -52,15 +55,6 @@ func MostBytesPerWeight(rule Rule) (most int) {
 		most = max(most, BytesPerWeight(rule.Of(c)))
 	}
 	return most
-}
-
-// Scratch returns the bytes in the arena of an Exec that the rule's update of a [rows, cols] matrix
-// takes.
-func Scratch(rule Rule, rows, cols int) float64 {
-	if s, ok := rule.(interface{ Scratch(rows, cols int) float64 }); ok {
-		return s.Scratch(rows, cols)
-	}
-	return 0
 }
 
 // Step holds what all updates of a step have in common.

@@ -33,7 +33,7 @@ func (s *shard) compare(before, after int) {
 }
 
 // Changed returns the names of what the last update has read and found different from what was
-// written: vectors of [Optimizer.State], or summed gradients. The state that it wrote is wrong.
+// written: vectors of [Optimizer.Summed], or summed gradients. The state that it wrote is wrong.
 func (o *Optimizer) Changed() (names []string) {
 	for _, s := range o.shards {
 		names, s.sums.changed = append(names, s.sums.changed...), nil
@@ -54,7 +54,8 @@ func NewSummed(name string, data tensor.Tensor) Summed {
 	return Summed{Name: name, Data: data, Sum: new(uint32)}
 }
 
-// Summed yields every vector of the newest state of this rank, in the order of State. A caller that
+// Summed yields every vector of the newest state of this rank, in a fixed order, with a name such as
+// "exp_avg of the dense group". A caller that
 // sets the state, otherwise than by Apply and Skip, sets the checksums too.
 func (o *Optimizer) Summed(yield func(Summed) bool) {
 	for i := range o.shards {

@@ -91,10 +91,11 @@ func TestChangedState(t *testing.T) {
 			o, groups := summed(t, rule, copies, 2)
 			step(t, o, groups, 0)
 			n := 0
-			for vector := range o.State {
+			for s := range o.Summed {
+				vector := s.Name
 				number := 0
-				for s, x := range o.State {
-					if s == vector && x.Len() > 0 {
+				for s := range o.Summed {
+					if x := s.Data; s.Name == vector && x.Len() > 0 {
 						x.Bytes()[(100+number)%len(x.Bytes())] ^= 1 << (number % 8)
 					}
 					number++

@@ -17,9 +17,6 @@ type Executor struct {
 	stages []*moe.Model // nil: of another rank
 	boxes  *collective.Mailboxes
 
-	// Observe, if not nil, is called when an action begins, after its messages have come. It
-	// returns what is called when the action ends. paired says that the action is one of a pair.
-	Observe func(a pipeline.Action, paired bool) (end func())
 	batches []moe.Batch // of a step
 	tokens  int         // of each
 	passes  map[pass]*moe.Pass
@@ -42,9 +39,6 @@ type pass struct{ stage, microbatch int }
 // a stage are collective.
 func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
 	s := e.plan.Schedule
-	if len(parts) != s.Microbatches {
-		return moe.Loss{}, fmt.Errorf("%d parts of a batch for a schedule of %d micro-batches", len(parts), s.Microbatches)
-	}
 	e.begin(e.tokensOf(parts[0], true))
 	e.batches = parts
 	list := s.Ranks[e.rank]
@@ -105,26 +99,19 @@ func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 // has failed.
 func (e *Executor) serial(ex *tensor.Exec, slot pipeline.Slot) (a pipeline.Action, err error) {
 	for _, a = range slot {
-		if err := e.perform(ex, a, slot.IsPair()); err != nil {
+		if err := e.perform(ex, a); err != nil {
 			return a, err
 		}
 	}
 	return a, nil
 }
 
-// perform waits for the messages that an action needs, and runs it.
-func (e *Executor) perform(ex *tensor.Exec, a pipeline.Action, paired bool) error {
+// perform waits for the messages that an action needs, and runs it. Gradients are summed over ranks
+// after the step, not in it.
+func (e *Executor) perform(ex *tensor.Exec, a pipeline.Action) error {
 	if err := e.await(ex, a); err != nil {
 		return err
 	}
-	if e.Observe != nil {
-		defer e.Observe(a, paired)()
-	}
-	return e.do(ex, a)
-}
-
-// do runs an action. Gradients are summed over ranks after the step, not in it.
-func (e *Executor) do(ex *tensor.Exec, a pipeline.Action) error {
 	at := pass{a.Stage, a.Microbatch}
 	switch a.Kind {
 	case pipeline.Forward:

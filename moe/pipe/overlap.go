@@ -34,7 +34,7 @@ func (e *Executor) overlapped(ex *tensor.Exec, slot pipeline.Slot) (failed pipel
 	}
 	var errs [2]error
 	task := func(i int, ex *tensor.Exec) func() {
-		return func() { errs[i] = e.perform(ex, slot[i], true) }
+		return func() { errs[i] = e.perform(ex, slot[i]) }
 	}
 	var other profile.Context // what the time of the other action counts for
 	e.turns.Run(func(int) {

@@ -23,9 +23,6 @@ type Rank struct {
 // tokens of a micro-batch per rank · dim · bytes of the working type. Build is collective.
 func (p *Plan) Build(c *collective.Comm, l mesh.Layout, bytes int, build func(moe.Mesh, moe.Stage) (*moe.Model, error)) (*Rank, error) {
 	s := p.Schedule
-	if l.PP != len(s.Ranks) {
-		return nil, fmt.Errorf("pp %d for schedule %s", l.PP, s.Title())
-	}
 	place := l.Coordinate(c.Rank(), mesh.PP)
 	line, err := c.Split(c.Rank()%l.StageRanks(), c.Rank())
 	if err != nil {

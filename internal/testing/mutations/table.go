@@ -51,25 +51,29 @@ var (
 var Table = []Mutation{
 	{
 		Name: "dense-ep-lost", Text: "at ep > 1, a dense gradient has the tokens of one rank per `ep` group",
-		File: "moe/sum_host.go", Old: `to, adds := sum.next()`,
-		New:  `if r%p.mesh.Layout.EP > 0 { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
+		File: "moe/sum_host.go", Old: `for _, list := range lists {
+			to, adds := sum.next()`,
+		New: `for r, list := range lists {
+			if r%p.mesh.Layout.EP > 0 { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
 		Axis: "ep > 1", Tensor: denseWeight,
 	},
 	{
 		Name: "dense-replicate-lost", Text: "dense gradients are summed over `dp_shard` only",
-		File: "moe/sum_host.go", Old: `to, adds := sum.next()`,
-		New:  `if n := p.mesh.Layout.DPShard; r/n != l.owner.(*host).comm.Rank()/n { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
+		File: "moe/sum_host.go", Old: `for _, list := range lists {
+			to, adds := sum.next()`,
+		New: `for r, list := range lists {
+			if n := p.mesh.Layout.DPShard; r/n != l.owner.(*host).comm.Rank()/n { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
 		Axis: "dp_replicate > 1", Tensor: denseWeight,
 	},
 	{
 		Name: "dense-own-rows", Text: "a dense gradient has the rank's own tokens, once per rank",
-		File: "moe/sum_host.go", Old: `if !w.product(p, to, own, adds,`, New: `list = lists[l.owner.(*host).comm.Rank()]; if !w.product(p, to, own, adds,`,
+		File: "moe/sum_host.go", Old: `w.product(p, to, own, adds,`, New: `list = lists[l.owner.(*host).comm.Rank()]; w.product(p, to, own, adds,`,
 		Axis: ranks, Tensor: denseWeight,
 	},
 	{
 		Name: "embedding-group", Text: "the embedding's gradient has own tokens instead of those of other `ep` groups",
-		File: "moe/embedded.go", Old: `one, ok := u.of(list[2*i]`,
-		New:  `if n := p.mesh.Layout.EP; r/n != h.comm.Rank()/n { list = peers.lists[h.comm.Rank()] }; one, ok := u.of(list[2*i]`,
+		File: "moe/embedded.go", Old: `batches[r] = append(batches[r], u.of(`,
+		New:  `if n := p.mesh.Layout.EP; r/n != h.comm.Rank()/n { list = peers.lists[h.comm.Rank()] }; batches[r] = append(batches[r], u.of(`,
 		Axis: replicas, Tensor: embedding,
 	},
 	{
@@ -86,13 +90,18 @@ var Table = []Mutation{
 	},
 	{
 		Name: "expert-sum-missing", Text: "the gradients of experts are not summed over replicas",
-		File: "moe/replicas.go", Old: `for r, list := range lists {`, New: `for r, list := range lists[:1] {`,
+		File: "moe/replicas.go", Old: `range lists {
+			parts =`, New: `range lists[:1] {
+			parts =`,
 		Axis: replicas, Tensor: anExpert,
 	},
 	{
 		Name: "expert-sum-efsdp", Text: "the gradients of experts are summed over `dp_replicate` only",
-		File: "moe/replicas.go", Old: `part, ok := w.rows[i].of(`,
-		New:  `if n := p.mesh.Layout.EFSDP(); r%n != l.owner.(*rowSums).peers.comm.Rank()%n { continue }; part, ok := w.rows[i].of(`,
+		File: "moe/replicas.go", Old: `for _, list := range lists {
+			parts =`,
+		New: `for r, list := range lists {
+			if n := p.mesh.Layout.EFSDP(); r%n != l.owner.(*rowSums).peers.comm.Rank()%n { continue }
+			parts =`,
 		Axis: "efsdp > 1", Tensor: anExpert,
 	},
 	{
@@ -324,15 +333,17 @@ var Table = []Mutation{
 	},
 	{
 		Name: "tensor-expert-sum", Text: "at ep 1, the gradients of experts are not summed over ranks that divide products",
-		File: "moe/replicas.go", Old: `for r, list := range lists {`,
+		File: "moe/replicas.go", Old: `for _, list := range lists {
+			parts =`,
 		New: `for r, list := range lists {
-			if n := p.mesh.Layout.Tensor(); p.mesh.Layout.EP == 1 && r%n != l.owner.(*rowSums).peers.comm.Rank()%n { continue }`,
+			if n := p.mesh.Layout.Tensor(); p.mesh.Layout.EP == 1 && r%n != l.owner.(*rowSums).peers.comm.Rank()%n { continue }
+			parts =`,
 		Args: products, Axis: divides, Tensor: anExpert,
 	},
 	{
 		Name: "tensor-router-part", Text: "at ep 1, the router's gradient has the tokens of one rank of those that divide products",
-		File: "moe/contextparallel.go", Old: `left, ok := rowsOf(list[0], dy.DType()`,
-		New:  `if l := p.mesh.Layout; l.TP > 1 && l.EP == 1 && r > 0 { continue }; left, ok := rowsOf(list[0], dy.DType()`,
+		File: "moe/contextparallel.go", Old: `left := tensor.MatrixFromBytes(list[0], dy.DType()`,
+		New:  `if l := p.mesh.Layout; l.TP > 1 && l.EP == 1 && r > 0 { continue }; left := tensor.MatrixFromBytes(list[0], dy.DType()`,
 		Args: products, Axis: divides, Tensor: router,
 	},
 	{

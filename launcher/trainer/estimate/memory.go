@@ -164,7 +164,7 @@ func countRank(c config.Config, h holding, l mesh.Layout, hosts int) (n rankCoun
 func UpdateScratch(c config.Config) (most float64) {
 	for _, l := range c.Model.Linears() {
 		if l.Layers > 0 {
-			most = max(most, optim.Scratch(Rule(c).Of(l.Part.Class()), l.Out, l.In))
+			most = max(most, Rule(c).Of(l.Part.Class()).Scratch(l.Out, l.In))
 		}
 	}
 	return most

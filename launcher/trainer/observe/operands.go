@@ -56,10 +56,10 @@ func (m *OperandMeter) observe(measured bool) {
 	var show func(q moe.Quantized)
 	if m.disturb != nil || measured {
 		show = func(q moe.Quantized) {
-			if m.disturb != nil && !q.Sent && !q.Elsewhere {
+			if m.disturb != nil && !q.Elsewhere {
 				m.disturb(q)
 			}
-			if measured && !q.Again {
+			if measured && !q.Again && !q.Received {
 				m.add(q)
 			}
 		}
@@ -69,8 +69,7 @@ func (m *OperandMeter) observe(measured bool) {
 	}
 }
 
-// add adds an operand to the sums of the step. It counts what all ranks have once, and what was
-// sent on the sender.
+// add adds an operand to the sums of the step. It counts what all ranks have once.
 func (m *OperandMeter) add(q moe.Quantized) {
 	defer m.ex.Enter(m.ex.Enter(profile.Rest)) // the profiler excludes this
 	begin := time.Now()
@@ -78,7 +77,7 @@ func (m *OperandMeter) add(q moe.Quantized) {
 	if m.sums[key] == nil {
 		m.sums[key] = &operandPart{format: q.Format}
 	}
-	if !q.Received && (q.Local || m.first) {
+	if q.Local || m.first {
 		m.sums[key].add(Measure(m.ex, q))
 	}
 	m.spent += time.Since(begin)

@@ -36,7 +36,6 @@ func NewMemory(s *TrainState) (m Memory) {
 			return true
 		}
 		group.OwnWeights(add)
-		group.SharedWeights(add)
 	}
 	return m
 }
