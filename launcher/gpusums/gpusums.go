@@ -40,8 +40,8 @@ type Result struct {
 	Verdict         Verdict
 	Compared, Equal int // elements; Equal under the best rule
 	Parts           int // of K, if the bits are equal
-	// Row and Col are the element with the largest error in units of what rounding explains. Error is
-	// that error, Got the element's value, and Want the exact one.
+	// Row and Col are the element with the largest error, in units of what rounding explains. Error
+	// is that error, Got the element's value, and Want the exact one.
 	Row, Col         int
 	Got, Want, Error float64
 }

@@ -99,8 +99,8 @@ func (f *Folder) canonical(full string, e entry) (k key) {
 }
 
 // Read returns a tensor by its name in Hugging Face's form. Experts are named one by one, also if
-// the folder has them fused. Dimensions of batch and sequence of activations are one: [tokens, ...].
-// Values that are not finite are noted.
+// the folder has them fused. The batch and the sequence are one dimension of activations:
+// [tokens, ...]. Values that are not finite are noted.
 func (f *Folder) Read(class Class, name string, r Repeat) (v Value, err error) {
 	k, part := f.locate(class, name, r)
 	if _, ok := f.first(k); !ok {
