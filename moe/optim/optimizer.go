@@ -86,6 +86,18 @@ func (o *Optimizer) Init(seed uint64) error {
 // as long as drawWork operations of a product.
 const fillRun, drawWork = 1 << 16, 1000
 
+// Step makes a whole step at learning rate lr: Reduce, and then Apply, or Skip if the norm is not
+// finite. It is collective.
+func (o *Optimizer) Step(lr float64) (norm float64, err error) {
+	norm, err = o.Reduce()
+	if err == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) {
+		o.Skip()
+	} else if err == nil {
+		err = o.Apply(lr, norm)
+	}
+	return norm, err
+}
+
 // Apply clips the summed gradients with the given global norm, updates the master weights at
 // learning rate lr, publishes the working weights, and resets the gradients. It is collective.
 func (o *Optimizer) Apply(lr, norm float64) error {
