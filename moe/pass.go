@@ -297,8 +297,8 @@ func (m *Model) beginStep() {
 	m.sums.rows.reset()
 }
 
-// ActivationPeak returns the maximum bytes that the passes of stages, which share their arenas, have
-// held with this Exec: in its arena, in arenas of their own, and from pass to pass.
+// ActivationPeak returns the maximum bytes that the passes of stages, which share their arenas,
+// have held with this Exec: in its arena, in arenas of their own, and from pass to pass.
 func ActivationPeak(ex *tensor.Exec, stages ...*Model) int {
 	n := ex.Peak() + stages[0].arenas.peak()
 	for _, m := range stages {

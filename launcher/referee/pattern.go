@@ -9,8 +9,8 @@ import (
 	"spmoe/moe/reference"
 )
 
-// pattern says what a wrong output plainly is if no known mistake explains it: the right one times a
-// factor, a sum of other terms, or wrong only in some heads, some channels or the tokens of one
+// pattern says what a wrong output plainly is if no known mistake explains it: the right one times
+// a factor, a sum of other terms, or wrong only in some heads, some channels or the tokens of one
 // expert.
 func (t *trial) pattern(line *ModuleLine) (causes []Cause) {
 	label := t.module.Outputs[0].Label()

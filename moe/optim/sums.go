@@ -54,9 +54,9 @@ func NewSummed(name string, data tensor.Tensor) Summed {
 	return Summed{Name: name, Data: data, Sum: new(uint32)}
 }
 
-// Summed yields every vector of the newest state of this rank, in a fixed order, with a name such as
-// "exp_avg of the dense group". A caller that
-// sets the state, otherwise than by Apply and Skip, sets the checksums too.
+// Summed yields every vector of the newest state of this rank, in a fixed order, with a name such
+// as "exp_avg of the dense group". A caller that sets the state, otherwise than by Apply and Skip,
+// sets the checksums too.
 func (o *Optimizer) Summed(yield func(Summed) bool) {
 	for i := range o.shards {
 		s := &o.shards[i]

@@ -26,11 +26,11 @@ type formula struct {
 	wrong   error
 }
 
-// Run computes a module, forward and on request backward. The results are named as in a step folder:
-// outputs by the labels of ports, gradients of inputs by those of their gradients, and gradients of
-// parameters by parameter. A router adds its own PATH.scores, PATH.choice (scores with the selection
-// bias), PATH.groups and PATH.indices, whatever was replayed. The whole model has the ports of all
-// modules.
+// Run computes a module, forward and on request backward. The results are named as in a step
+// folder: outputs by the labels of ports, gradients of inputs by those of their gradients, and
+// gradients of parameters by parameter. A router adds its own PATH.scores, PATH.choice (scores
+// with the selection bias), PATH.groups and PATH.indices, whatever was replayed. The whole model
+// has the ports of all modules.
 func (m *Module) Run(call Call) (results map[string]Tensor, err error) {
 	f := &formula{
 		Config: m.config, outer: m, module: m, call: call, batch: call.Batch, params: map[string]*node{}, values: map[string]*node{},

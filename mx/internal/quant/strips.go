@@ -47,7 +47,8 @@ func (s *Strip) Quantize(rows, cols bool) (odd bool) {
 
 // Format is an 8-bit format and a scale mode in the form that the strip kernels need.
 type Format struct {
-	// The scale byte of a block is the exponent field of its largest magnitude + roundUp, less emax.
+	// The scale byte of a block is the exponent field of its largest magnitude + roundUp, less
+	// emax.
 	roundUp, emax [16]uint16
 
 	// tieMask has the bits of a magnitude that rounding drops, and the lowest bit that it keeps.
