@@ -354,7 +354,7 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 func leastAt(from, to, most float64, f func(float64) float64) float64 {
 	const points = 36
 	best, nearest := from, inf
-	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000005 && (ratio > 1.01 || nearest < most); ratio = math.Pow(ratio, 0.25) {
+	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000005 && (ratio > 1.003 || nearest < most); ratio = math.Pow(ratio, 0.25) {
 		center, steps := best, 5
 		if math.IsInf(nearest, 1) {
 			center, steps = math.Sqrt(from*to), points/2

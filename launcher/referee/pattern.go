@@ -19,8 +19,7 @@ func (t *trial) pattern(line *ModuleLine) (causes []Cause) {
 	case out == nil || c == nil || !c.Wrong() || len(out.Data) != len(want) || len(want)%t.tokens != 0:
 		return nil
 	case c.Scaled && c.Factor != 0:
-		f := factorText(c.Factor)
-		return []Cause{{Name: "factor:" + f, Says: fmt.Sprintf("a factor: the output is %s × the right one", f)}}
+		return []Cause{{Name: "factor", Says: fmt.Sprintf("a factor: the output is %s × the right one", factorText(c.Factor))}}
 	case t.module.Kind == reference.Residual:
 		return t.otherTerms(out.Data, *c)
 	}
