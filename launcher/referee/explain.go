@@ -299,7 +299,7 @@ var fits = map[string]struct {
 	"window_other":         {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
 	"chunk_other":          {"chunk_other:%.0f", "the mask lets tokens see only their own chunk of %.0f tokens", 1, 4096},
 	"documents_other":      {"documents_other:%.0f", "the mask cuts each sequence at token %.0f, as if another document began there", 1, 0},
-	"softcap":              {"softcap:%.6g", "the scores are capped: c·tanh(score / c), with a c of %.4g", 0.1, 1000},
+	"softcap_other":        {"softcap_other:%.6g", "the scores are capped: c·tanh(score / c), with a c of %.4g", 0.1, 1000},
 	"rope_base_other":      {"rope_base_other:%.6g", "the rotary base is %.4g, not config.json's rope_theta", 1e2, 1e8},
 	"act_clamped":          {"act_clamped:%.6g", "gate and up are clamped at %.4g", 1e-3, 1000},
 	"rope_positions_other": {"rope_positions_other:%.6g", "the positions of the rotary embedding are multiplied by %.4g", 1.0 / 64, 64},
@@ -354,7 +354,7 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 func leastAt(from, to, most float64, f func(float64) float64) float64 {
 	const points = 36
 	best, nearest := from, inf
-	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000005 && (ratio > 1.01 || nearest < most); ratio = math.Pow(ratio, 0.25) {
+	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000001 && (ratio > 1.003 || nearest < most); ratio = math.Pow(ratio, 0.25) {
 		center, steps := best, 5
 		if math.IsInf(nearest, 1) {
 			center, steps = math.Sqrt(from*to), points/2

@@ -19,10 +19,9 @@ func (t *trial) pattern(line *ModuleLine) (causes []Cause) {
 	case out == nil || c == nil || !c.Wrong() || len(out.Data) != len(want) || len(want)%t.tokens != 0:
 		return nil
 	case c.Scaled && c.Factor != 0:
-		f := factorText(c.Factor)
-		return []Cause{{Name: "factor:" + f, Says: fmt.Sprintf("a factor: the output is %s × the right one", f)}}
+		return []Cause{{Name: "factor", Says: fmt.Sprintf("a factor: the output is %s × the right one", factorText(c.Factor))}}
 	case t.module.Kind == reference.Residual:
-		return t.otherTerms(out.Data, *c)
+		return t.otherTerms(out.Data, want, *c)
 	}
 	kind, count := "channel", len(want)/t.tokens
 	if t.module.Kind == reference.Core {
@@ -69,7 +68,7 @@ func (t *trial) pattern(line *ModuleLine) (causes []Cause) {
 
 // otherTerms says which sum a residual is: of its terms with factors, or of one term more, which is
 // another tensor of the layer.
-func (t *trial) otherTerms(got []float64, c Comparison) []Cause {
+func (t *trial) otherTerms(got, want []float64, c Comparison) []Cause {
 	for _, extra := range []string{"none", "input", "self_attn.output", "hidden", "mlp.output"} {
 		var names []string
 		var terms [][]float64
@@ -78,7 +77,7 @@ func (t *trial) otherTerms(got []float64, c Comparison) []Cause {
 				names, terms = append(names, p.Label()), append(terms, v.Data)
 			}
 		}
-		if a, rest, ok := solve(got, terms); ok && c.within(rest) {
+		if a, rest, ok := solve(got, terms); ok && c.within(rest) && 4*rest*normOf(got, nil) < distance(got, want, nil) {
 			for i := range names {
 				names[i] = factorText(a[i]) + " × " + names[i]
 			}

@@ -196,10 +196,8 @@ func (f *formula) experts(path string, x, weights *node) *node {
 		case f.is("experts_weight_missing") || f.is("experts_weight_on_input"):
 		case f.is("experts_weight_squared"):
 			y = f.mul(f.mul(y, w), w)
-		case f.is("experts_weights_equal"):
-			y = f.scale(y, 1/float64(f.TopK))
-		case f.is("experts_weights_equal_scaled"):
-			y = f.scale(y, f.RouteScale/float64(f.TopK))
+		case strings.HasPrefix(f.mistake, "experts_weights_equal"):
+			y = f.scale(y, pick(f, map[string]float64{"experts_weights_equal_scaled": f.RouteScale}, 1)/float64(f.TopK))
 		case f.is("experts_mean"):
 			y = f.scale(f.mul(y, w), 1/float64(f.TopK))
 		default:

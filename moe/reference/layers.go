@@ -39,14 +39,12 @@ func (f *formula) act(gate, up *node) *node {
 		gate, up = f.clamp(gate, math.Inf(-1), most), f.clamp(up, -most, most)
 	case f.is("act_up_plus_1"):
 		up = f.shift(up, 1)
+	case f.is("act_squared"):
+		return f.square(f.mul(f.activation(gate), up))
 	case f.is("act_up_missing"):
 		return f.activation(gate)
 	}
-	y := f.kernel(func() *node { return f.mul(f.activation(gate), up) })
-	if f.is("act_squared") {
-		return f.square(y)
-	}
-	return y
+	return f.kernel(func() *node { return f.mul(f.activation(gate), up) })
 }
 
 // activation is silu(x) = x·sigmoid(x), or that of a mistake.
