@@ -55,7 +55,7 @@ func (r *router) balanceLoss(p phase, s *routerState, losses []sequenceLoss, dsc
 	})
 	for i := range losses {
 		if !p.ex.Dry() {
-			losses[i].addBalance(float64s(sums.Bytes())[i])
+			losses[i].balance += math.RoundToEven(float64s(sums.Bytes())[i]*0x1p48) * 0x1p-48 // see Loss
 		}
 	}
 }
@@ -80,11 +80,6 @@ func balanceSequences(_ *tensor.Exec, b balanceArgs, from, to int) {
 			b.losses[t] = b.token(t, share)
 		}
 	}
-}
-
-// addBalance adds the loss of a layer, rounded: see Loss.
-func (l *sequenceLoss) addBalance(loss float64) {
-	l.balance += math.RoundToEven(loss*0x1p48) * 0x1p-48
 }
 
 // weigh turns the counts of a sequence into alpha·f/T, the gradient of the normalized score of any

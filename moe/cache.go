@@ -19,9 +19,6 @@ type layerCache struct {
 // Tokens returns the number of cached tokens.
 func (c *Cache) Tokens() int { return c.tokens }
 
-// Capacity returns the maximum number of tokens.
-func (c *Cache) Capacity() int { return c.capacity }
-
 // Reset forgets all tokens.
 func (c *Cache) Reset() { c.tokens = 0 }
 

@@ -64,9 +64,6 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 	return d, nil
 }
 
-// Context returns the maximum number of tokens per sequence.
-func (d *Decoder) Context() int { return d.ropes[0].Len() }
-
 // Experts returns the number of experts that a token chooses in all layers together.
 func (d *Decoder) Experts() int {
 	c := d.stages[0].Config

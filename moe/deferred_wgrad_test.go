@@ -175,3 +175,66 @@ func TestGatheredIsOnePass(t *testing.T) {
 		})
 	}
 }
+
+// The rows of a group are those of the rest and then those of the parts, in their order. If more
+// follow, whole blocks are multiplied and the others become the rest. Otherwise none is left.
+func TestConcatenate(t *testing.T) {
+	const unit = 4
+	ex, next := tensor.NewExec(), float32(0)
+	part := func(counts ...int32) wgradRows {
+		p := wgradRows{ends: make([]int32, len(counts))}
+		rows := int32(0)
+		for g, n := range counts {
+			rows += n
+			p.ends[g] = rows
+		}
+		p.dy, p.x = tensor.New(tensor.FP32, int(rows), 16), tensor.New(tensor.FP32, int(rows), 32)
+		for r := range int(rows) {
+			next++
+			p.dy.Index(r).F32()[0], p.x.Index(r).F32()[31] = next, -next
+		}
+		return p
+	}
+	rest := &restRows{unit: unit, counts: make([]int32, 2), done: make([]int32, 2)}
+	rest.dy, rest.x = tensor.New(tensor.FP32, 2*(unit-1), 16), tensor.New(tensor.FP32, 2*(unit-1), 32)
+	var got, want [2][]float32
+	for _, pass := range []struct {
+		parts []wgradRows
+		more  bool
+		left  [2]int32
+	}{
+		{[]wgradRows{part(9, 5, 3), part(9, 2, 0)}, true, [2]int32{3, 3}},
+		{[]wgradRows{part(9, 0, 2)}, true, [2]int32{3, 1}},
+		{[]wgradRows{part(9, 3, 5), part(9, 0, 1)}, false, [2]int32{}},
+	} {
+		for g := range want {
+			for _, p := range pass.parts {
+				lo, hi := p.group(1 + g)
+				for r := lo; r < hi; r++ {
+					want[g] = append(want[g], p.dy.Index(r).F32()[0])
+				}
+			}
+		}
+		all := concatenate(ex, pass.parts, 1, 3, rest, pass.more)
+		for g := range got {
+			lo, hi := all.group(g)
+			if pass.more && (hi-lo)%unit != 0 {
+				t.Errorf("%d rows of group %d, want whole blocks", hi-lo, g)
+			}
+			for r := lo; r < hi; r++ {
+				dy, x := all.dy.Index(r).F32()[0], all.x.Index(r).F32()[31]
+				if got[g] = append(got[g], dy); x != -dy {
+					t.Errorf("row %d: %v is next to %v", r, dy, x)
+				}
+			}
+			if n := len(want[g]) - len(got[g]); n != int(pass.left[g]) || rest.counts[g] != pass.left[g] {
+				t.Errorf("group %d: %d rows are left, and counted as %d, want %d", g, n, rest.counts[g], pass.left[g])
+			}
+		}
+	}
+	for g := range got {
+		if !slices.Equal(got[g], want[g]) {
+			t.Errorf("group %d has rows %v, want %v", g, got[g], want[g])
+		}
+	}
+}

@@ -4,13 +4,7 @@ package moe
 // replicas, one copy for these. A copy is weights, their quantized forms and gradients. Each weight
 // is quantized by one rank. Each rank computes its own rows of a weight's gradient, from the tokens
 // of the host's ranks. So the FP32 gradients exist once per host, no rank adds up those of others,
-// and the work is shared evenly.
-//
-// The gradient of a weight is a balanced binary tree over the ranks, as in collective.AllReduce, of
-// the trees over the sequences of each rank: see tensor.Wgrad. The sums of several passes are added
-// pass by pass, and so are those of groups that each rank or each host holds: see sliceSum. The
-// gradient of an expert is one product over the rows of all its replicas, in the order that they
-// have on a single rank.
+// and the work is shared evenly. doc.go has the order of the sums.
 
 import (
 	"cmp"

@@ -3,32 +3,7 @@ package moe
 import (
 	"strings"
 	"testing"
-
-	"spmoe/collective"
-	"spmoe/tensor"
 )
-
-func TestStageRefuses(t *testing.T) {
-	for want, c := range map[string]struct {
-		mtp   int
-		stage Stage
-	}{
-		"a part of [0, 2)":      {0, Stage{First: 1, End: 3}},
-		"a part of [0, 3)":      {1, Stage{First: 1, End: 4}},
-		"begin with layer 0":    {0, Stage{First: 1, End: 2, Embed: true}},
-		"end with the last one": {0, Stage{First: 0, End: 1, Predict: true}},
-		"give it a layer":       {0, Stage{First: 1, End: 1}},
-		"give 0":                {0, Stage{First: 1, End: 2, Ahead: 1}},
-		"give 1":                {1, Stage{First: 0, End: 3}},
-		"ends before layer 2":   {1, Stage{First: 1, End: 2, Predict: true}},
-	} {
-		cfg := with(tiny(), func(cfg *Config) { cfg.MTPLayers = c.mtp })
-		on := OneGroup(collective.NewWorld(1).Comm(0))
-		if _, err := NewStage(on, cfg, Unquantized(tensor.FP32), 8, nil, c.stage); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %s", c.stage, err, want)
-		}
-	}
-}
 
 // Stages have all layers in order, and no other cut makes the largest stage smaller.
 func TestStagesAreEven(t *testing.T) {

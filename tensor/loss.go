@@ -80,16 +80,6 @@ func (c *CrossEntropy) Loss(lo, hi int) (sum float64) {
 	return sum
 }
 
-// Best returns the number of rows of [lo, hi) whose target has the largest logit, after all blocks.
-func (c *CrossEntropy) Best(lo, hi int) (n int) {
-	for r := lo; r < hi; r++ {
-		if c.targets[r] >= 0 && c.rows[r].correct == c.rows[r].max {
-			n++
-		}
-	}
-	return n
-}
-
 func (c *CrossEntropy) check(logits Matrix) {
 	logits.checkFP32Rows()
 	if len(c.targets) != logits.Rows {
