@@ -73,7 +73,7 @@ func (t *trial) otherTerms(got, want []float64, c Comparison) []Cause {
 		var names []string
 		var terms [][]float64
 		for _, p := range append(slices.Clone(t.module.Inputs), reference.Port{Name: t.layerPath() + extra}) {
-			if v, err := t.read(p); err == nil && v != nil && len(v.Data) == len(got) {
+			if v, err := t.read(p); err == nil && v != nil && len(v.Data) == len(got) && p.Name != t.module.Outputs[0].Name {
 				names, terms = append(names, p.Label()), append(terms, v.Data)
 			}
 		}
