@@ -49,8 +49,8 @@ func (t *trial) pattern(line *ModuleLine) (causes []Cause) {
 			nothing = nothing && math.Abs(e-zero[i]) < 1e-6*e
 		}
 	}
-	if says = fmt.Sprintf("only some %ss are wrong: %s of %d", kind, joinInts(wrong), count); nothing {
-		says += ", which are zero"
+	if says = fmt.Sprintf("of %d %ss, only these are wrong (counted from 0): %s", count, kind, joinInts(wrong)); nothing {
+		says += "; they are zero"
 	}
 	if n := len(wrong); n > 0 && (2*n <= count || n < count && kind == "head") {
 		causes = append(causes, Cause{Name: kind + "s:" + joinInts(wrong), Says: says})
