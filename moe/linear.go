@@ -11,6 +11,11 @@ type sumOwner interface {
 	add(p phase, l *linear, s *linearState)
 }
 
+// biasOwner sums the gradients of biases: it adds dyᵀ·x for rows of whole sequences.
+type biasOwner interface {
+	addRows(p phase, w *weight, dy, x tensor.Tensor)
+}
+
 // weight is the weight of a layer: one parameter, or several adjacent ones as one tensor (gate and
 // up projection as one; all local experts as one).
 type weight struct {
@@ -201,7 +206,7 @@ func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
 		one.F32()[0] = 1
 	}
 	tensor.Convert(p.ex, ones.Mat(), one.Broadcast(dy.Dim(0)))
-	ownSums{}.addRows(p, l.bias, dy, ones)
+	l.bias.owner.(biasOwner).addRows(p, l.bias, dy, ones)
 }
 
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
