@@ -172,13 +172,14 @@ func (j *judge) describeGradient(name string, s *gradientSum, c *Comparison) str
 			return fmt.Sprintf("it is the local gradient + %s × the weight: weight decay was added to the gradient", factorText(a[0]))
 		}
 	}
-	n, zero := len(v.Data)/c.Rows, []int{}
+	n, zero, others := len(v.Data)/c.Rows, []int{}, slices.Clone(total)
 	for r := range c.Rows {
 		if normOf(v.Data[r*n:(r+1)*n], nil) == 0 && normOf(total[r*n:(r+1)*n], nil) > 0 {
 			zero = append(zero, r)
+			clear(others[r*n : (r+1)*n])
 		}
 	}
-	if 0 < len(zero) && len(zero) < c.Rows {
+	if 0 < len(zero) && len(zero) < c.Rows && is(others) != nil {
 		return fmt.Sprintf("%d of %d rows are zero, no gradient arrives there: rows %s", len(zero), c.Rows, joinInts(zero[:min(16, len(zero))]))
 	}
 	if n == c.Rows {
