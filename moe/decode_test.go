@@ -15,7 +15,7 @@ import (
 func (m *member) fullLogits(text []int32) ([][]float32, error) {
 	mark := m.ex.Mark()
 	defer m.ex.Release(mark)
-	logits, err := m.model.Logits(m.ex, text, max(len(text), 1))
+	logits, err := m.logits(text, max(len(text), 1))
 	if err != nil {
 		return nil, err
 	}

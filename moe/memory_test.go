@@ -107,7 +107,7 @@ func (m *member) everything(b Batch) (map[string][]float32, error) {
 		return nil, err
 	}
 	all["losses"] = []float32{float32(trained.Sum), float32(trained.Ahead), float32(evaluated.Sum), float32(evaluated.Ahead)}
-	logits, err := m.model.Logits(m.ex, b.Inputs, b.Seq)
+	logits, err := m.logits(b.Inputs, b.Seq)
 	if err != nil {
 		return nil, err
 	}

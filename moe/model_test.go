@@ -79,7 +79,7 @@ func TestLogitsImplyTheLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		logits, err := m.model.Logits(m.ex, b.Inputs, 8)
+		logits, err := m.logits(b.Inputs, 8)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestCausality(t *testing.T) {
 	m := alone(t, cfg, tensor.FP32, 8)
 	inputs, _ := text(6, 3, 8, cfg.Vocab)
 	logits := func() []float32 {
-		x, err := m.model.Logits(m.ex, inputs, 8)
+		x, err := m.logits(inputs, 8)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -158,7 +158,7 @@ func TestGreedy(t *testing.T) {
 			for i, text := range texts {
 				all := append(datasets.Bytes{}.Encode([]byte(prompts[i])), text.Tokens...)
 				mark := ex.Mark()
-				full, err := m.Logits(ex, all, len(all))
+				d, err := m.NewDecoder(ex, o.Context)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -166,7 +166,11 @@ func TestGreedy(t *testing.T) {
 					t.Errorf("text %d: %d tokens", i, len(text.Tokens))
 				}
 				for n, token := range text.Tokens {
-					scores := full.Index(text.PromptTokens + n - 1).F32()[:256]
+					scores, err := d.Extend(ex, d.NewCache(len(all)), all[:text.PromptTokens+n])
+					if err != nil {
+						t.Fatal(err)
+					}
+					scores = scores[:256]
 					best, _ := (&sampler{}).draw(scores, 0, 0)
 					if best == token {
 						continue
