@@ -195,20 +195,16 @@ func (w wgrad) computeParts(p phase, lists [][][]byte, at, n int) {
 	for first := 0; first < len(lists) && own[0] < own[1]; first += parts {
 		to, _ := sum.next()
 		some := lists[first : first+parts]
-		w.addParts(p, to, own, some, at, n)
+		begin := at // of the buffers of the weight
+		if !l.goesOn() {
+			some, begin = [][][]byte{joined(p.ex, some, at, n)}, 0
+		}
+		for i, list := range some {
+			w.product(p, to, own, false, i > 0, list[begin:begin+n])
+		}
 		sum.push()
 	}
 	p.pushGrad(&l.weight)
-}
-
-// addParts computes the gradient over the parts of a sequence.
-func (w wgrad) addParts(p phase, to tensor.Tensor, own [2]int, lists [][][]byte, at, n int) {
-	if !w.layer.goesOn() {
-		lists, at = [][][]byte{joined(p.ex, lists, at, n)}, 0
-	}
-	for i, list := range lists {
-		w.product(p, to, own, false, i > 0, list[at:at+n])
-	}
 }
 
 // goesOn reports whether a sum over rows can go on with that of earlier ones.
