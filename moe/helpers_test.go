@@ -243,20 +243,3 @@ func distance(x, y []float32) float64 {
 func (l Loss) objective(cfg Config) float64 {
 	return l.Sum/float64(l.Tokens) + cfg.MTPWeight*l.Ahead/float64(max(l.AheadTokens, 1)) + l.Balance
 }
-
-// logits returns the scores of the next token after each input, of sequences of seq tokens:
-// [len(inputs), vocab] FP32, in the arena of the member's Exec. It is collective.
-func (m *member) logits(inputs []int32, seq int) (tensor.Tensor, error) {
-	pass := m.model.newPass(m.ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false)
-	defer pass.release()
-	p := pass.forwardPhase(m.ex)
-	h, err := m.model.hidden(pass, p, Boundary{})
-	if err != nil {
-		return tensor.Tensor{}, err
-	}
-	x := m.model.norms[0].forward(p, p.scratch, h.Mat(), &pass.norm)
-	o := &m.model.output
-	scores := m.ex.New(tensor.FP32, x.Dim(0), o.weight.W.Dim(0))
-	o.sum.Multiply(m.ex, scores.Mat(), x.Mat(), o.weight.W.Mat().T())
-	return scores, nil
-}

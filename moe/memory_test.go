@@ -111,7 +111,7 @@ func (m *member) everything(b Batch) (map[string][]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	all["logits"] = slices.Clone(logits.F32())
+	all["logits"] = slices.Concat(logits...)
 	d, err := m.model.NewDecoder(m.ex, b.Seq)
 	if err != nil {
 		return nil, err
