@@ -75,18 +75,12 @@ type balanceArgs struct {
 func balanceSequences(_ *tensor.Exec, b balanceArgs, from, to int) {
 	for i := from; i < to; i++ {
 		share := b.share[i*b.cfg.Experts:][:b.cfg.Experts]
-		b.weigh(share)
+		for e := range share { // alpha·f/T, the gradient of the normalized score of any token
+			share[e] *= b.alpha * float64(b.cfg.Experts) / float64(b.cfg.TopK*b.seq) / float64(b.seq)
+		}
 		for t := i * b.here; t < (i+1)*b.here; t++ {
 			b.losses[t] = b.token(t, share)
 		}
-	}
-}
-
-// weigh turns the counts of a sequence into alpha·f/T, the gradient of the normalized score of any
-// token.
-func (b balanceArgs) weigh(share []float64) {
-	for e := range share {
-		share[e] *= b.alpha * float64(b.cfg.Experts) / float64(b.cfg.TopK*b.seq) / float64(b.seq)
 	}
 }
 

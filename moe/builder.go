@@ -130,11 +130,6 @@ func (b *builder) quantize(g *Group, l *linear, p *Param) {
 	g.quantized = append(g.quantized, l)
 }
 
-// norm appends one RMSNorm weight of n ones.
-func (b *builder) norm(w *weight, name string, n int) {
-	b.add(b.norms, w, Norms, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
-}
-
 // biasParam describes the bias of a projection of n outputs.
 func biasParam(name string, n int) *Param { return &Param{Name: name + ".bias", Dims: []int{n}} }
 

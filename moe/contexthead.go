@@ -34,8 +34,10 @@ func (o *output) forward(p phase, all []prediction) error {
 	if err := o.allRows(p, all); err != nil || !p.train {
 		return err
 	}
+	p.saved, p.fused = p.arena, false // the gradient of the norm's weight stays in its state
 	for i := range all {
-		all[i].backwardNorm(p)
+		a := &all[i]
+		a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
 	}
 	return nil
 }

@@ -85,7 +85,9 @@ func (c Config) modulesOf(layer, seq int) []Module {
 func (c Config) outside(key PartKey) (m Module) {
 	switch key.Part {
 	case Embedding:
-		m = c.embedding()
+		// a look-up: a token reads one row and multiplies nothing
+		n := int64(c.Vocab) * int64(c.Dim)
+		m = Module{Part: Embedding, Class: Embedding.Class(), Params: n, Active: n}
 	case Norms:
 		return norm(c.Dim)
 	case Head:
@@ -96,9 +98,6 @@ func (c Config) outside(key PartKey) (m Module) {
 	}
 	return m
 }
-
-// perExpert returns the parameters of one routed expert.
-func (c Config) perExpert() int64 { return 3 * int64(c.Dim) * int64(c.ExpertInter) }
 
 // module returns the part of a layer that consists of a matrix.
 func (l LinearLayer) module() Module {
@@ -121,12 +120,6 @@ func (m Module) plus(o Module) Module {
 	m.Params, m.Active = m.Params+o.Params, m.Active+o.Active
 	m.FLOPs = m.FLOPs.Plus(o.FLOPs)
 	return m
-}
-
-// embedding is a look-up: a token reads one row and multiplies nothing.
-func (c Config) embedding() Module {
-	n := int64(c.Vocab) * int64(c.Dim)
-	return Module{Part: Embedding, Class: Embedding.Class(), Params: n, Active: n}
 }
 
 // scores is attention between the projections. It has 2·heads·(key + value dimension)·seq FLOPs per

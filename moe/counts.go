@@ -14,7 +14,7 @@ type Counts struct {
 
 // Count returns the parameter counts. The router's selection bias is not a parameter.
 func (c Config) Count() Counts {
-	n := Counts{PerExpert: c.perExpert()}
+	n := Counts{PerExpert: 3 * int64(c.Dim) * int64(c.ExpertInter)}
 	for _, m := range c.Modules(0) {
 		n.Total += m.Params
 		if m.Ahead {

@@ -65,10 +65,7 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 }
 
 // Experts returns the number of experts that a token chooses in all layers together.
-func (d *Decoder) Experts() int {
-	c := d.stages[0].Config
-	return (c.Layers - c.DenseLayers) * c.TopK
-}
+func (d *Decoder) Experts() int { return d.ExpertsBefore(d.stages[0].Config.Layers) }
 
 // ExpertsBefore returns the number of those in the layers before one.
 func (d *Decoder) ExpertsBefore(layer int) int {

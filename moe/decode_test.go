@@ -11,17 +11,20 @@ import (
 	"spmoe/tensor"
 )
 
-// fullLogits returns the scores after each token of a text, from one pass over all of it.
-func (m *member) fullLogits(text []int32) ([][]float32, error) {
-	mark := m.ex.Mark()
-	defer m.ex.Release(mark)
-	logits, err := m.model.Logits(m.ex, text, max(len(text), 1))
+// logits returns the scores after each token of sequences, from one pass over all of them.
+func (m *member) logits(inputs []int32, seq int) (rows [][]float32, err error) {
+	pass, w := m.model.newPass(m.ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false), m.model.output.weight.W
+	defer pass.release()
+	defer m.ex.Release(m.ex.Mark())
+	p := pass.forwardPhase(m.ex)
+	h, err := m.model.hidden(pass, p, Boundary{})
 	if err != nil {
 		return nil, err
 	}
-	rows := make([][]float32, len(text))
-	for i := range rows {
-		rows[i] = slices.Clone(logits.Index(i).F32())
+	scores := tensor.New(tensor.FP32, len(inputs), w.Dim(0))
+	m.model.output.sum.Multiply(m.ex, scores.Mat(), m.model.norms[0].forward(p, p.scratch, h.Mat(), &pass.norm).Mat(), w.Mat().T())
+	for i := range inputs {
+		rows = append(rows, scores.Index(i).F32())
 	}
 	return rows, nil
 }
@@ -65,7 +68,7 @@ func TestExtendFollowsLogits(t *testing.T) {
 			m := alone(t, cfg, tensor.FP32, 13)
 			d, mark := m.decoder(t), m.ex.Mark()
 			text, _ := text(3, 1, 13, m.model.Config.Vocab)
-			want, err := m.fullLogits(text)
+			want, err := m.logits(text, 13)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -213,8 +213,13 @@ func (g *Group) held(layers int, yield func(part PartKey, weights, gradients flo
 // heldPasses yields the bytes of sums over passes that are not in Grad.
 func (g *Group) heldPasses(share float64, yield func(part PartKey, weights, gradients float64)) {
 	at, copies := 0, map[int]int{} // of each parameter
+	rest := g.PassBytes()          // of sums that belong to no weight
 	for _, w := range g.weights {
-		copies[w.at] = len(w.passes.copies())
+		all := w.passes.copies()
+		copies[w.at] = len(all)
+		for _, sum := range all {
+			rest -= len(sum.Bytes())
+		}
 	}
 	last := 0
 	for _, p := range g.Params {
@@ -225,20 +230,8 @@ func (g *Group) heldPasses(share float64, yield func(part PartKey, weights, grad
 			yield(p.Part, 0, 4*float64(last*p.Len())/share)
 		}
 	}
-	sum := 0
-	count := func(t *sumTree) {
-		for _, s := range t.copies() {
-			sum += 4 * s.Len()
-		}
-	}
-	for i := range g.sums {
-		count(&g.sums[i].passes)
-	}
-	for i := range g.sharded.all() {
-		count(&g.sharded.units[i].passes)
-	}
-	if sum > 0 {
-		yield(g.Params[0].Part, 0, float64(sum))
+	if rest > 0 {
+		yield(g.Params[0].Part, 0, float64(rest))
 	}
 }
 

@@ -144,9 +144,9 @@ func (a *groupedAttention) turned(p phase) *tensor.Arena {
 // turn computes queries and keys from those before their norms.
 func (a *groupedAttention) turn(p phase, s *groupedState) {
 	s.q = a.qNorm.forwardHeads(p, s.rawQ, &s.qNorm)
-	a.rotate(p, s.q.Mat())
+	a.rotate(s.q.Mat(), p.rotate)
 	s.k = a.kNorm.forwardHeads(p, s.rawK, &s.kNorm)
-	a.rotate(p, s.k.Mat())
+	a.rotate(s.k.Mat(), p.rotate)
 }
 
 // recompute implements [attention].
@@ -179,8 +179,8 @@ func (a *groupedAttention) backward(p phase, dy tensor.Tensor, state attentionSt
 		tensor.SumBlocks(ex, a.heads(dk.Mat(), h, 1), a.heads(perHead[0].Mat(), h*group, group), group, c.KeyDim())
 		tensor.SumBlocks(ex, a.heads(toV, h, 1), a.heads(perHead[1].Mat(), h*group, group), group, c.KeyDim())
 	}
-	a.rotateBack(p, dq.Mat())
-	a.rotateBack(p, dk.Mat())
+	a.rotate(dq.Mat(), p.rotateBack)
+	a.rotate(dk.Mat(), p.rotateBack)
 	a.qNorm.backwardHeads(p, dq, &s.qNorm)
 	a.kNorm.backwardHeads(p, dk, &s.kNorm)
 	tensor.Convert(ex, toQ, dq.Mat())
@@ -210,15 +210,9 @@ func (a *groupedAttention) heads(m tensor.Matrix, first, n int) tensor.Matrix {
 	return m.ColSlice(first*a.cfg.KeyDim(), (first+n)*a.cfg.KeyDim())
 }
 
-// rotate rotates the first elements of all heads of x.
-func (a *groupedAttention) rotate(p phase, x tensor.Matrix) {
+// rotate turns the first elements of all heads of x: with phase.rotate, or back.
+func (a *groupedAttention) rotate(x tensor.Matrix, turn func(*tensor.RotaryTable, tensor.Matrix)) {
 	for h := range x.Cols / a.cfg.KeyDim() {
-		p.rotate(a.rope, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim))
-	}
-}
-
-func (a *groupedAttention) rotateBack(p phase, x tensor.Matrix) {
-	for h := range x.Cols / a.cfg.KeyDim() {
-		p.rotateBack(a.rope, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim))
+		turn(a.rope, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim))
 	}
 }

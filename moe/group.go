@@ -65,7 +65,7 @@ func (g *Group) Host() *collective.Comm {
 func (g *Group) ZeroGrad() {
 	g.zeroed++
 	for t := range g.passTrees {
-		t.reset()
+		t.restart()
 	}
 	if g.sharded == nil && g.host.first() {
 		g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()

@@ -85,23 +85,16 @@ type headNorm struct {
 	state normState
 }
 
-// backwardNorm sets dh and leaves the gradient of the norm's weight in its state.
-func (a *prediction) backwardNorm(p phase) {
-	p.saved, p.fused = p.arena, false
-	a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
-}
-
-// backwardWeight adds the gradient.
-func (n *headNorm) backwardWeight(p phase) {
-	n.rmsNorm.backwardWeight(p, &n.state)
-}
-
 // rows processes rows [lo, hi) chunk by chunk. In training it stores their gradients in held.
 func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	most := o.chunkRows(len(all), p.batch.Seq, lo, hi)
-	logits := o.newLogits(p, most)
+	vocab := o.weight.W.Dim(0)
+	if !p.train { // an evaluation needs the logits of one block only
+		vocab = o.sizes.blockSize(vocab)
+	}
+	logits := newBlocked(p.scratch, tensor.FP32, most, vocab)
 	for at, n := lo, 0; at < hi; at += n {
 		a, token := rowAt(all, p.batch.Seq, at)
 		rows := a.rows(token, chunkAt(len(all), p.batch.Seq, at, hi, most))
@@ -139,15 +132,6 @@ type outputChunk struct {
 	row    int // the first one
 	token  int
 	logits blocked // with room for its rows or more
-}
-
-// newLogits returns room for the logits of a chunk. An evaluation needs those of one block only.
-func (o *output) newLogits(p phase, rows int) blocked {
-	vocab := o.weight.W.Dim(0)
-	if !p.train {
-		vocab = o.sizes.blockSize(vocab)
-	}
-	return newBlocked(p.scratch, tensor.FP32, rows, vocab)
 }
 
 // losses computes the logits of a chunk and adds to the losses of its sequences.
@@ -232,12 +216,4 @@ func (c *outputChunk) block(p phase, lo, hi int) tensor.Matrix {
 func rowAt(all []prediction, seq, at int) (a *prediction, token int) {
 	sequence, which := at/(seq*len(all)), at/seq%len(all)
 	return &all[which], sequence*seq + at%seq
-}
-
-// logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32. x: [tokens,
-// dim], after the norm.
-func (o *output) logits(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
-	out := ex.New(tensor.FP32, x.Dim(0), o.weight.W.Dim(0))
-	o.sum.Multiply(ex, out.Mat(), x.Mat(), o.weight.W.Mat().T())
-	return out
 }

@@ -107,11 +107,11 @@ func (m *member) everything(b Batch) (map[string][]float32, error) {
 		return nil, err
 	}
 	all["losses"] = []float32{float32(trained.Sum), float32(trained.Ahead), float32(evaluated.Sum), float32(evaluated.Ahead)}
-	logits, err := m.model.Logits(m.ex, b.Inputs, b.Seq)
+	logits, err := m.logits(b.Inputs, b.Seq)
 	if err != nil {
 		return nil, err
 	}
-	all["logits"] = slices.Clone(logits.F32())
+	all["logits"] = slices.Concat(logits...)
 	d, err := m.model.NewDecoder(m.ex, b.Seq)
 	if err != nil {
 		return nil, err

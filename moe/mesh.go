@@ -65,7 +65,11 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (Mesh, error) {
 	case l.Replicas() == 1 && l.Sharers() < 2:
 		l = mesh.Default(c.Size())
 	}
-	if err := CheckSharers(l, hostSizes(c)); err != nil {
+	var on []int
+	for _, ranks := range c.Hosts() {
+		on = append(on, len(ranks))
+	}
+	if err := CheckSharers(l, on); err != nil {
 		return Mesh{}, err
 	}
 	return divide(c, l, func(of *collective.Comm, ranks []int) (*collective.Comm, error) {
@@ -91,7 +95,7 @@ func divide(c *collective.Comm, l mesh.Layout, split func(of *collective.Comm, r
 		sub(&m.Across, c, column(hosts, slices.Index(here, c.Rank())))
 	}
 	if l.Sharers() > 1 {
-		sub(&m.Sequence, c, m.sharers())
+		sub(&m.Sequence, c, l.Group(c.Rank(), mesh.CP, mesh.TP))
 		if err == nil && len(m.Sequence.Hosts()) > 1 {
 			sub(&m.SequenceHost, c, here)
 		}
@@ -151,14 +155,6 @@ func CheckSharers(l mesh.Layout, on []int) error {
 	return nil
 }
 
-// hostSizes returns the number of ranks on each host.
-func hostSizes(c *collective.Comm) (on []int) {
-	for _, ranks := range c.Hosts() {
-		on = append(on, len(ranks))
-	}
-	return on
-}
-
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
 	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.ReplicasAcross, m.Sequence, m.SequenceHost, m.TP, m.Operands, m.ExchangeHost}
@@ -204,17 +200,6 @@ func (m *Mesh) agree(p Precision) (err error) {
 	}
 	return err
 }
-
-// sequencePeers returns the ranks that share a sequence; nil: this one alone does.
-func (m Mesh) sequencePeers() *peers {
-	if m.Sequence == nil {
-		return nil
-	}
-	return newPeers(m.Sequence, m.SequenceHost)
-}
-
-// sharers returns the ranks with which a rank shares sequences.
-func (m Mesh) sharers() []int { return m.Layout.Group(m.World.Rank(), mesh.CP, mesh.TP) }
 
 // tensorGroup returns the ranks of this host with which a rank divides products.
 func (m Mesh) tensorGroup() (here []int) {

@@ -105,7 +105,10 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 		b.share()
 	}
 	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}}
-	if m.context = mesh.sequencePeers(); mesh.TP != nil {
+	if mesh.Sequence != nil {
+		m.context = newPeers(mesh.Sequence, mesh.SequenceHost)
+	}
+	if mesh.TP != nil {
 		m.tensor = newPeers(mesh.TP, mesh.TP)
 	}
 	if b.dry != nil {

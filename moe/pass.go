@@ -87,7 +87,13 @@ func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(p.inputP
 // together.
 func (p *Pass) BackwardWeight(ex *tensor.Exec) error {
 	p.waiting = true
-	return p.model.catchUp(ex)
+	m := p.model
+	for next := m.next(); next != nil && next.waiting; next = m.next() {
+		if err := next.backwardWeight(ex); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // backward runs through the layers, last to first. A pass that fails has ended.
@@ -148,16 +154,6 @@ func (m *Model) backwardUnit(b phase, unit int, run func() error) error {
 	return m.sharded.reduce(b, unit)
 }
 
-// catchUp computes the weight gradients of the passes whose turn has come.
-func (m *Model) catchUp(ex *tensor.Exec) error {
-	for p := m.next(); p != nil && p.waiting; p = m.next() {
-		if err := p.backwardWeight(ex); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // backwardWeight completes the weights' gradients. A pass that fails has ended.
 func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 	if p.added {
@@ -195,7 +191,8 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 	}
 	w.layer = p.lastLayer
 	for i := range p.headNorms {
-		p.headNorms[i].backwardWeight(w)
+		n := &p.headNorms[i]
+		n.backwardWeight(w, &n.state)
 	}
 	if p.batch.More {
 		if err := m.sums.sumPass(w); err != nil {

@@ -205,7 +205,8 @@ func (p Precision) of(part Part, layer, layers int) *Recipe {
 			return rule.Recipe
 		}
 	}
-	if last := p.lastPlain(layers); layer < p.PlainFirst || last > 0 && layer >= layers-last {
+	last := max(p.PlainLast, int(math.Ceil(p.PlainTail*float64(layers)))) // plain layers at the end
+	if layer < p.PlainFirst || last > 0 && layer >= layers-last {
 		return nil // without plain layers at the end, those that predict further ahead are quantized
 	}
 	return p.Of(part.Class())
@@ -232,9 +233,4 @@ func (p Precision) Of(class Class) *Recipe {
 		return p.Experts
 	}
 	return nil
-}
-
-// lastPlain returns the number of layers at the end that are not quantized.
-func (p Precision) lastPlain(layers int) int {
-	return max(p.PlainLast, int(math.Ceil(p.PlainTail*float64(layers))))
 }

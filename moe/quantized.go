@@ -101,7 +101,7 @@ func (q *mxLinear) quantizeDeferred(p phase, o Operand, by mx.Cast, a *activatio
 // then returns true.
 func (q *mxLinear) quantize(p phase, o Operand, a *activation, byRows, byCols mx.Cast) (received bool) {
 	rows := mx.Tensor{}
-	received = accepts(a.rows, byRows)
+	received = a.rows.Codes.Valid() && a.rows.Format == byRows.Format && byRows.Rounding == mx.Nearest
 	if !received && byRows.Quantizes() {
 		a.rows = along(mx.AlongRows, &p.ex.Arena, byRows, a)
 		rows = a.rows
@@ -115,11 +115,6 @@ func (q *mxLinear) fill(p phase, o Operand, a *activation, rows mx.Tensor, byRow
 	q.findAmax(p, a.Mat(), rows, a.cols)
 	alongRows := form{rows, byRows, q.draws(p, o, mx.AlongRows, byRows, a)}
 	quantizeBoth(p.ex, a.Mat(), alongRows, form{a.cols, byCols, q.draws(p, o, mx.AlongCols, byCols, a)})
-}
-
-// accepts reports whether codes that came with the rows equal those that a layer would compute.
-func accepts(codes mx.Tensor, c mx.Cast) bool {
-	return codes.Codes.Valid() && codes.Format == c.Format && c.Rounding == mx.Nearest
 }
 
 // form is one of the quantized forms of a matrix. Its largest magnitudes are set.

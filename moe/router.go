@@ -87,8 +87,10 @@ func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 		ids, w := r.experts.Index(t).I32(), r.weights.Index(t).F32()
 		switch {
 		case r.chosen:
-		case r.cfg.ForceBalance:
-			inTurn(ids, t, len(row))
+		case r.cfg.ForceBalance: // round robin: the experts' loads differ by at most one token
+			for k := range ids {
+				ids[k] = int32((t*len(ids) + k) % len(row))
+			}
 		default:
 			choice.choose(ids, row, bias)
 		}
@@ -104,14 +106,6 @@ func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 func (r *router) widen(p phase, x tensor.Tensor, s *routerState) {
 	s.x = activation{Tensor: p.cheap.New(tensor.FP32, x.Dim(0), r.cfg.Dim)}
 	tensor.Convert(p.ex, s.x.Mat(), x.Mat())
-}
-
-// inTurn assigns experts to tokens round robin, so that the experts' loads differ by at most one
-// token.
-func inTurn(ids []int32, t, experts int) {
-	for k := range ids {
-		ids[k] = int32((t*len(ids) + k) % experts)
-	}
 }
 
 // weigh computes the weights of the chosen experts: their scores, normalized if configured, scaled.

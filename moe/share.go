@@ -97,10 +97,12 @@ func (g *peers) open(ex *tensor.Exec, mine [][]byte, local ...[]byte) (o openBuf
 	}
 	here := o.lists
 	o.lists = g.copied[:0]
+	copies := 0 // of buffers of other hosts
 	for host, ranks := range g.comm.Hosts() {
 		first, n := 0, len(mine)+len(local)
 		if host != g.comm.Host() {
-			first, n = n+len(mine)*copyOf(host, g.comm.Host()), len(mine)
+			first, n = n+len(mine)*copies, len(mine)
+			copies++
 		}
 		for place := range ranks {
 			o.lists = append(o.lists, here[place][first:first+n])
@@ -118,14 +120,6 @@ func (g *peers) sameplace() (ranks []int) {
 		}
 	}
 	return ranks
-}
-
-// copyOf returns the number of a host's copy among those on another host.
-func copyOf(host, here int) int {
-	if host > here {
-		return host - 1
-	}
-	return host
 }
 
 // wait returns when all messages have arrived.

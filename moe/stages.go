@@ -103,22 +103,6 @@ func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
 	return loss, err
 }
 
-// Logits returns the scores of the next token after each input: [len(inputs), vocab] FP32, in
-// the arena of ex. inputs are sequences of seq tokens. It is collective.
-func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor, error) {
-	pass := m.newPass(ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false)
-	defer pass.release()
-	p := pass.forwardPhase(ex)
-	h, err := m.hidden(pass, p, Boundary{})
-	if err != nil {
-		return tensor.Tensor{}, err
-	}
-	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
-		return tensor.Tensor{}, err
-	}
-	return m.output.logits(ex, m.norms[0].forward(p, p.scratch, h.Mat(), &pass.norm)), nil
-}
-
 // SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or
 // Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
 func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {

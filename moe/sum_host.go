@@ -133,26 +133,18 @@ func (w wgrad) bytesRead(p phase, lists [][][]byte, at, n int) (sum int) {
 	return sum
 }
 
-// rowBytes returns the bytes of a row of the first buffer.
-func (w wgrad) rowBytes() int {
-	if w.layer.mx.quantizesWgrad() {
-		return w.dy.cols.Codes.Dim(1)
-	}
-	return w.dy.Dim(1) * w.dy.DType().Size()
-}
-
 // product computes rows of the gradient over the tokens of one rank. goesOn says that
 // they go on with the chain of sums in to.
 func (w wgrad) product(p phase, to tensor.Tensor, own [2]int, adds, goesOn bool, list [][]byte) {
 	l, seq := w.layer, p.batch.Seq
 	lo, hi := own[0], own[1]
-	rows := len(list[0]) / w.rowBytes()
 	switch {
 	case len(list[0]) == 0:
 		if !adds {
 			tensor.Zero(p.ex, to)
 		}
 	case len(list) == 2:
+		rows := len(list[0]) / (w.dy.Dim(1) * w.dy.DType().Size())
 		dy := tensor.MatrixFromBytes(list[0], w.dy.DType(), rows, l.W.Dim(-2)).ColSlice(lo, hi)
 		x := tensor.MatrixFromBytes(list[1], w.x.DType(), rows, l.W.Dim(-1))
 		if goesOn {
@@ -161,6 +153,7 @@ func (w wgrad) product(p phase, to tensor.Tensor, own [2]int, adds, goesOn bool,
 			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy, x, seq, adds)
 		}
 	default:
+		rows := len(list[0]) / w.dy.cols.Codes.Dim(1)
 		dy, x := w.dy.cols.Like(rows, list[0], list[1], list[2]), w.x.cols.Like(rows, list[3], list[4], list[5])
 		span := l.mx.wholeBlocks(seq, rows)
 		if goesOn {
@@ -195,20 +188,16 @@ func (w wgrad) computeParts(p phase, lists [][][]byte, at, n int) {
 	for first := 0; first < len(lists) && own[0] < own[1]; first += parts {
 		to, _ := sum.next()
 		some := lists[first : first+parts]
-		w.addParts(p, to, own, some, at, n)
+		begin := at // of the buffers of the weight
+		if !l.goesOn() {
+			some, begin = [][][]byte{joined(p.ex, some, at, n)}, 0
+		}
+		for i, list := range some {
+			w.product(p, to, own, false, i > 0, list[begin:begin+n])
+		}
 		sum.push()
 	}
 	p.pushGrad(&l.weight)
-}
-
-// addParts computes the gradient over the parts of a sequence.
-func (w wgrad) addParts(p phase, to tensor.Tensor, own [2]int, lists [][][]byte, at, n int) {
-	if !w.layer.goesOn() {
-		lists, at = [][][]byte{joined(p.ex, lists, at, n)}, 0
-	}
-	for i, list := range lists {
-		w.product(p, to, own, false, i > 0, list[at:at+n])
-	}
 }
 
 // goesOn reports whether a sum over rows can go on with that of earlier ones.

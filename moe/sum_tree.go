@@ -76,14 +76,8 @@ func (t *sumTree) addTo(ex *tensor.Exec, last tensor.Tensor) {
 	}
 }
 
-// reset drops the sums of a step.
-func (t *sumTree) reset() {
-	t.restart()
-	t.given = false
-}
-
-// restart drops the sums so far, because they are elsewhere.
-func (t *sumTree) restart() { t.count, t.open = 0, 0 }
+// restart drops the sums so far, because they are elsewhere or of an earlier step.
+func (t *sumTree) restart() { t.count, t.open, t.given = 0, 0, false }
 
 // copies returns the sums that have memory of their own.
 func (t *sumTree) copies() []tensor.Tensor { return t.sums[t.first:] }

@@ -114,9 +114,6 @@ func (p *Plan) LastInFlight() (most int) {
 	return most
 }
 
-// Holders returns the place of each stage in the pipeline.
-func (p *Plan) Holders() []int { return p.holders }
-
 // Stages returns the stages of the model, in their order.
 func (p *Plan) Stages() []moe.Stage { return p.stages }
 

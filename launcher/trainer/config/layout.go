@@ -125,7 +125,7 @@ func (c Config) OnHosts(ranks int, first []int) error {
 		if err := moe.CheckSharers(l, on); err != nil {
 			return fmt.Errorf("%s on several hosts: %w, %s", where, err, instead)
 		}
-		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
+		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Schedule.Holders()[plan.Schedule.Stages-1] == stage && plan.LastInFlight() > 1 {
 			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another pp_schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)
 		}
 	}
