@@ -26,6 +26,12 @@
 //	configuration precisions, precision, selection, recipe, recompute, linears, parts, stage, rope,
 //	              init, config
 //
+// layers has the list of the kinds of each layer: attention, feed-forward and residual. block is a
+// layer with its norms and residuals, layer the experts of one. A module of multi-token prediction
+// is a block of that list with a join in front. contextparallel and tensorparallel divide sequences
+// and columns, quantized casts operands, and norm, bias and router gradients are summed over ranks
+// in passsums.
+//
 // # The owners of gradients
 //
 // The gradient of a weight is the sum over the tokens of all ranks and the passes of a step. Each
