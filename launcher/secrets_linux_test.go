@@ -11,9 +11,6 @@ import (
 	"testing"
 )
 
-// canary is a secret that a run has in its environment.
-const canary = "canary-3f9a61c07b52"
-
 // listening lists the sockets of a process that others can connect or send to.
 func listening(t *testing.T, pid int) (all []string) {
 	t.Helper()

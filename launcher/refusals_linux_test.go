@@ -12,6 +12,9 @@ import (
 	"spmoe/launcher/cli"
 )
 
+// canary is a secret that a run has in its environment.
+const canary = "canary-3f9a61c07b52"
+
 // refusals are command lines with a mistake, and a word of the message. Values are tested where
 // they are checked: here stands what the command line itself decides. The working directory has
 // rows.jsonl, the folder empty, a run in runs/run, and files with mistakes.
