@@ -14,7 +14,7 @@ import (
 	"spmoe/launcher/cli"
 )
 
-// makePipe makes a pipe that nobody writes to.
+// makePipe creates a named pipe without a writer.
 func makePipe(path string) error { return syscall.Mkfifo(path, 0o666) }
 
 // soon is launch for a command that must not hang.

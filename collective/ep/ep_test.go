@@ -250,7 +250,7 @@ func join(ranks []result) *result {
 	return &all
 }
 
-// of is a rank's part of the batch, of which rank r has split[r] tokens.
+// of returns the tokens of one rank. Rank r has split[r] tokens of the batch.
 func (b *batch) of(split []int, rank int) *batch {
 	lo := 0
 	for _, n := range split[:rank] {

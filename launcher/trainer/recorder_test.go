@@ -27,7 +27,7 @@ func recorded(t *testing.T, change func(*config.Config)) config.Config {
 	})
 }
 
-// The tiny model quantizes so many operands in a step of 256 tokens that choose 2 experts each.
+// What the tiny model quantizes in a step of 256 tokens with 2 experts each.
 const operands, operandElements = 40, 327680
 
 func readRecord(t *testing.T, cfg config.Config) *record.Log {

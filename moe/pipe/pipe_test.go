@@ -24,7 +24,7 @@ import (
 
 const seq = 32 // tokens per sequence
 
-// config has 4 layers, the first one dense, and 8 experts, 2 of which a token visits.
+// config has 4 layers and 8 experts. The first layer is dense. Each token visits 2 experts.
 func config(mtp int) moe.Config {
 	c, err := moe.FlavorByName("debug")
 	if err != nil {
