@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -131,8 +132,11 @@ func shortened(size, limit int) bool { return testing.Short() && size > limit }
 // poison fills the scratch memory with NaNs, which appear in a result that uses unwritten memory.
 func (s *Scratch) poison() {
 	for _, b := range []*buffer{&s.a, &s.spans, &s.rows[0], &s.rows[1], &s.b, &s.sums, &s.edge, &s.chunks, &s.partial, &s.decoded[0], &s.decoded[1]} {
-		for i := range b.words {
-			b.words[i] = math.Float32frombits(0x7fc17fc1) // as FP32 and as BF16
+		for done := 0; done < len(b.words); {
+			done += copy(b.words[done:], nans)
 		}
 	}
 }
+
+// nans are NaNs as FP32 and as BF16.
+var nans = slices.Repeat([]float32{math.Float32frombits(0x7fc17fc1)}, 1<<12)
