@@ -166,8 +166,10 @@ class Recorder:
         """Names what a router returns by its form: indices are integers, weights have their shape, logits are wider."""
         indices = next((t for t in tensors if not t.is_floating_point()), None)
         for value in tensors:
-            if not value.is_floating_point():
+            if value is indices:
                 field = "indices"
+            elif not value.is_floating_point():
+                continue  # counts of tokens per expert
             else:
                 field = "weights" if indices is not None and value.shape == indices.shape else "logits"
             self.keep((*key, field), value)

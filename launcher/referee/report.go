@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/step"
 	"spmoe/moe/reference"
 )
@@ -133,6 +134,11 @@ func (j *judge) introduce() {
 			r.Read = append(r.Read, fmt.Sprintf("%s: %d tensors", class.name, len(names)))
 		} else {
 			r.Missing = append(r.Missing, class.name)
+		}
+	}
+	for _, m := range j.modules {
+		if dtype, _ := f.DType(step.Activations, m.Path+".logits", j.repeats[0]); dtype == safetensors.BF16 && f.Model.RouterFP32 {
+			r.Read = append(r.Read, m.Path+": its logits are BF16, where the model's own code keeps FP32: its choices and weights are judged in BF16")
 		}
 	}
 	for _, s := range f.Info.Silent {

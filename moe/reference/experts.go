@@ -20,7 +20,7 @@ func (f *formula) router(path string, x *node) []*node {
 		x, w = f.cast(x, FP32), f.cast(w, FP32)
 	}
 	logits := f.linear(f.flow(x, "router_input_detached"), w, nil)
-	if f.is("router_low_precision") {
+	if f.is("router_low_precision") || f.format(path+".logits") == BF16 {
 		BF16.roundAll(logits.data)
 	}
 	scores := f.scores(logits)
