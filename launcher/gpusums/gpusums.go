@@ -1,26 +1,46 @@
-// Package gpusums says whether a recorded product has the bits that a GPU's tensor cores give it.
+// Package gpusums says whether the products of a recorded step have the bits that a GPU's tensor
+// cores give them. The rules are those of tensor/tensorcore.
 package gpusums
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"unsafe"
+	"runtime"
 
+	"spmoe/tensor"
 	"spmoe/tensor/tensorcore"
 )
 
-// A Matrix has rows of the same length in FP32. Its elements are exact in the type they had.
+// A Matrix holds numbers that are exact in the type they had.
 type Matrix struct {
-	Values     []float32
+	Values     []float64
+	DType      string // as safetensors names it
 	Rows, Cols int
+	Transposed bool // element (i, j) is at j·Rows + i of Values
+}
+
+// T returns the transpose, and nil of nil.
+func (m *Matrix) T() *Matrix {
+	if m == nil {
+		return nil
+	}
+	return &Matrix{m.Values, m.DType, m.Cols, m.Rows, !m.Transposed}
+}
+
+// At returns an element.
+func (m *Matrix) At(row, col int) float64 {
+	if m.Transposed {
+		return m.Values[col*m.Rows+row]
+	}
+	return m.Values[row*m.Cols+col]
 }
 
 // A Product is y = x·wᵀ (+ bias) of a step, as a GPU computed it.
 type Product struct {
 	X, W, Y Matrix    // [M, K], [N, K], [M, N]
-	Bias    []float32 // [N], or nil
-	TF32    bool      // x and w are FP32, which the GPU rounded to TF32; otherwise they are BF16
+	Bias    []float64 // [N], or nil
+	TF32    bool      // x and w are rounded to TF32, otherwise to BF16
 	BF16    bool      // y is BF16
 	All     bool      // compare all elements, and not a sample
 }
@@ -37,17 +57,24 @@ const (
 
 // A Result says which sums y has.
 type Result struct {
-	Verdict         Verdict
-	Compared, Equal int // elements; Equal under the best rule
-	Parts           int // of K, if the bits are equal
+	Verdict  Verdict `json:"verdict"`
+	Compared int     `json:"compared"` // elements
+	Equal    int     `json:"equal"`    // of these, under the best rule
+	Parts    int     `json:"parts"`    // of K, if the bits are equal
 	// Row and Col are the element with the largest error, in units of what rounding explains. Error
 	// is that error, Got the element's value, and Want the exact one.
-	Row, Col         int
-	Got, Want, Error float64
+	Row   int     `json:"row"`
+	Col   int     `json:"col"`
+	Got   float64 `json:"got"`
+	Want  float64 `json:"want"`
+	Error float64 `json:"error"`
 }
 
-// A sample has this many rows and columns.
-const sampled = 64
+// A sample has this many rows and columns, and as many elements are explained at most.
+const (
+	sampled   = 64
+	explained = sampled * sampled
+)
 
 // mostParts is the largest number of parts of K that are tried. Kernels for rows of an odd number
 // of elements and for TF32 have more of them than others.
@@ -56,118 +83,123 @@ const (
 	mostOddParts = 64
 )
 
-// Judge tries the rules of cuBLAS on an H100 until one gives the bits of p.
+// Judge tries the rules of cuBLAS on an H100 until one gives the bits of p: first those of a few
+// elements, and then those of the sample.
 func Judge(p Product) (Result, error) {
-	if p.X.Cols != p.W.Cols || p.Y.Rows != p.X.Rows || p.Y.Cols != p.W.Rows || p.X.Cols == 0 {
+	if p.X.Cols != p.W.Cols || p.Y.Rows != p.X.Rows || p.Y.Cols != p.W.Rows || p.X.Cols*p.Y.Rows*p.Y.Cols == 0 {
 		return Result{}, fmt.Errorf("a product of [%d, %d] and [%d, %d]ᵀ into [%d, %d]", p.X.Rows, p.X.Cols, p.W.Rows, p.W.Cols, p.Y.Rows, p.Y.Cols)
 	}
-	s := newSample(p)
-	best := Result{Compared: len(s.want)}
+	ex := tensor.NewParallelExec(runtime.NumCPU())
+	defer ex.Close()
+	few, s := newSample(p, sampled/8), newSample(p, sampled)
+	var best tensorcore.Plan
+	least := math.MaxInt // elements that differ, less all if it holds for the few
 	for _, plan := range plans(p) {
-		if equal := s.equal(plan); equal > best.Equal {
-			best.Equal, best.Parts = equal, partsOf(plan, p.X.Cols)
+		differ := len(few.differing(ex, plan))
+		if differ == 0 {
+			differ = len(s.differing(ex, plan)) - len(s.want)
 		}
-		if best.Equal == best.Compared {
-			best.Verdict = EqualBits
-			return best, nil
+		if differ < least {
+			best, least = plan, differ
+		}
+		if least == -len(s.want) {
+			break
 		}
 	}
-	best.Parts = 0
-	s.explain(&best)
-	return best, nil
+	if p.All && least == -len(s.want) {
+		s = newSample(p, math.MaxInt)
+	}
+	differ := s.differing(ex, best)
+	r := Result{Verdict: EqualBits, Compared: len(s.want), Equal: len(s.want) - len(differ), Parts: (p.X.Cols + best.Part - 1) / best.Part}
+	if len(differ) > 0 {
+		s.explain(&r, differ)
+	}
+	return r, nil
 }
 
-// plans lists the rules to try, each once.
+// plans lists the rules to try, each once. Rows of an odd number of elements in memory have a
+// kernel of their own.
 func plans(p Product) (all []tensorcore.Plan) {
 	k := p.X.Cols
 	add := func(plan tensorcore.Plan, tile, most int) {
-		seen := map[int]bool{}
 		for n := 1; n <= most; n++ {
-			split := plan.Split(k, n, tile)
-			if !seen[split.Part] {
-				all = append(all, split)
+			if last, split := plan.Part, plan.Split(k, n, tile); split.Part != last {
+				plan, all = split, append(all, split)
 			}
-			seen[split.Part] = true
 		}
 	}
-	switch {
-	case p.TF32:
+	if p.TF32 {
 		add(tensorcore.H100TF32, 32, mostOddParts)
-	case k%2 == 1:
+		return all
+	}
+	add(tensorcore.H100BF16, 64, mostParts)
+	if k%2 == 1 || p.Y.Rows%2 == 1 || p.Y.Cols%2 == 1 {
 		add(tensorcore.H100OddBF16, 8, mostOddParts)
-	default:
-		add(tensorcore.H100BF16, 64, mostParts)
 	}
 	return all
 }
-
-func partsOf(p tensorcore.Plan, k int) int { return (k + p.Part - 1) / p.Part }
 
 // sample holds some rows of x and of w, and the elements of y that belong to them.
 type sample struct {
 	Product
 	rows, cols []int
-	x, w       []float32
+	x, w       tensor.Tensor
 	want       []float32
 }
 
-func newSample(p Product) *sample {
-	s := &sample{Product: p, rows: choose(p.Y.Rows, p.All), cols: choose(p.Y.Cols, p.All)}
-	s.x, s.w = s.gather(p.X, s.rows), s.gather(p.W, s.cols)
+func newSample(p Product, size int) *sample {
+	s := &sample{Product: p, rows: choose(p.Y.Rows, size), cols: choose(p.Y.Cols, size)}
+	s.x, s.w = s.gather(&p.X, s.rows), s.gather(&p.W, s.cols)
 	for _, i := range s.rows {
 		for _, j := range s.cols {
-			s.want = append(s.want, p.Y.Values[i*p.Y.Cols+j])
+			s.want = append(s.want, float32(p.Y.At(i, j)))
 		}
 	}
 	return s
 }
 
-// choose returns numbers below n, in ascending order: all, or some that are the same in every run.
-func choose(n int, all bool) (chosen []int) {
-	random, left := rand.New(rand.NewPCG(1, uint64(n))), sampled
+// choose returns numbers below n, at most size, in ascending order. They are the same in every run.
+func choose(n, size int) (chosen []int) {
+	random := rand.New(rand.NewPCG(1, uint64(n)))
 	for i := range n {
-		if all || random.IntN(n-i) < left {
+		if random.IntN(n-i) < size-len(chosen) {
 			chosen = append(chosen, i)
-			left--
 		}
 	}
 	return chosen
 }
 
-func (s *sample) gather(m Matrix, rows []int) []float32 {
-	values := make([]float32, 0, len(rows)*m.Cols)
-	for _, i := range rows {
-		values = append(values, m.Values[i*m.Cols:(i+1)*m.Cols]...)
-	}
+func (s *sample) gather(m *Matrix, rows []int) tensor.Tensor {
+	values, bits := tensor.New(tensor.FP32, len(rows), m.Cols), 16
 	if s.TF32 {
-		for i, v := range values {
-			values[i] = round(v, 13)
+		bits = 13
+	}
+	for r, i := range rows {
+		for k := range m.Cols {
+			values.F32()[r*m.Cols+k] = round(float32(m.At(i, k)), bits)
 		}
 	}
 	return values
 }
 
-// equal counts the elements with the bits of the plan.
-func (s *sample) equal(plan tensorcore.Plan) (n int) {
-	k, got := s.X.Cols, make([]float32, len(s.want))
-	source := func(values []float32) tensorcore.Source {
-		const least = -126
-		return tensorcore.Source{Values: unsafe.Pointer(unsafe.SliceData(values)), Rows: len(values) / k, K: k, RowStride: k, ColStride: 1, Least: least}
-	}
-	job, room := tensorcore.Job{Plan: plan, A: source(s.x), B: source(s.w)}, tensorcore.NewRoom(nil)
-	job.Multiply(&room, got, len(s.cols), 0, len(s.rows), 0, len(s.cols))
-	for i, v := range got {
+// differing lists the elements that have other bits than the plan gives them.
+func (s *sample) differing(ex *tensor.Exec, plan tensorcore.Plan) (differ []int) {
+	defer ex.Reset()
+	const least = -126 // exponent of a normal number
+	out := tensor.New(tensor.FP32, len(s.rows), len(s.cols))
+	tensor.CoreMatMul(ex, out.Mat(), tensor.CoreOperand{Matrix: s.x.Mat(), Least: least}, tensor.CoreOperand{Matrix: s.w.Mat(), Least: least}, tensor.CoreSum{Plan: plan})
+	for i, v := range out.F32() {
 		if s.Bias != nil {
-			v += s.Bias[s.cols[i%len(s.cols)]]
+			v += float32(s.Bias[s.cols[i%len(s.cols)]])
 		}
 		if s.BF16 {
 			v = round(v, 16)
 		}
-		if math.Float32bits(v) == math.Float32bits(s.want[i]) {
-			n++
+		if math.Float32bits(v) != math.Float32bits(s.want[i]) {
+			differ = append(differ, i)
 		}
 	}
-	return n
+	return differ
 }
 
 // round rounds x to nearest even without its last bits.
@@ -177,33 +209,34 @@ func round(x float32, bits int) float32 {
 	return math.Float32frombits(u >> bits << bits)
 }
 
-// explain sets the verdict of a product that no rule gives: whether rounding explains its elements.
-// FP32 sums in another order differ by a multiple of 2^-24 of the sum of magnitudes that grows with
-// the number of additions one after the other, at most a few hundred.
-func (s *sample) explain(r *Result) {
+// explain sets the verdict of a product that no rule gives: whether rounding explains the elements
+// that differ, or the first of many. FP32 sums in another order differ by a multiple of 2^-24 of the
+// sum of magnitudes that grows with the number of additions one after the other, at most a few
+// hundred.
+func (s *sample) explain(r *Result, differ []int) {
 	const sums = 0x1p-16
 	half := 0x1p-24
 	if s.BF16 {
 		half = 0x1p-8
 	}
-	k := s.X.Cols
-	for i, got := range s.want {
+	k, x, w := s.X.Cols, s.x.F32(), s.w.F32()
+	for _, i := range differ[:min(len(differ), explained)] {
 		row, col := i/len(s.cols), i%len(s.cols)
 		exact, magnitude := 0.0, 0.0
 		for e := range k {
-			product := float64(s.x[row*k+e]) * float64(s.w[col*k+e])
+			product := float64(x[row*k+e]) * float64(w[col*k+e])
 			exact += product
 			magnitude += math.Abs(product)
 		}
 		if s.Bias != nil {
-			exact += float64(s.Bias[s.cols[col]])
+			exact += s.Bias[s.cols[col]]
 		}
-		allowed := half*math.Abs(exact) + sums*magnitude + math.SmallestNonzeroFloat32
-		if e := math.Abs(float64(got)-exact) / allowed; !(e <= r.Error) {
-			r.Row, r.Col, r.Got, r.Want, r.Error = s.rows[row], s.cols[col], float64(got), exact, e
+		got, allowed := float64(s.want[i]), half*math.Abs(exact)+sums*magnitude+math.SmallestNonzeroFloat32
+		if e := math.Abs(got-exact) / allowed; !(e <= r.Error) {
+			r.Row, r.Col, r.Got, r.Want, r.Error = s.rows[row], s.cols[col], got, exact, e
 		}
 	}
-	r.Verdict = OtherOrder
+	r.Parts, r.Verdict = 0, OtherOrder
 	if !(r.Error <= 1) {
 		r.Verdict = Wrong
 	}

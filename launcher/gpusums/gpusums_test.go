@@ -2,6 +2,7 @@ package gpusums
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,11 @@ func recorded(t *testing.T) map[string]Product {
 		if !ok || err != nil {
 			t.Fatal(name, err)
 		}
-		return Matrix{Values: values, Rows: info.Shape[0], Cols: info.Shape[1]}
+		m := Matrix{Rows: info.Shape[0], Cols: info.Shape[1]}
+		for _, v := range values {
+			m.Values = append(m.Values, float64(v))
+		}
+		return m
 	}
 	products := map[string]Product{}
 	for _, info := range f.Tensors() {
@@ -47,30 +52,31 @@ func TestRecordedProducts(t *testing.T) {
 	}
 }
 
-// One bit of one element, as a flipped multiplier would leave it, is found and named.
-func TestWrongElement(t *testing.T) {
-	p := recorded(t)["split.fp32.128x256x7168"]
-	i := 1*p.Y.Cols + 2
-	p.Y.Values[i] = math.Float32frombits(math.Float32bits(p.Y.Values[i]) ^ 1<<20)
-	r, err := Judge(p)
-	if err != nil || r.Verdict != Wrong || r.Row != 1 || r.Col != 2 || r.Equal != r.Compared-1 {
-		t.Errorf("%+v, %v", r, err)
+// A wrong element outside of the sample is found if all are compared.
+func TestAllElements(t *testing.T) {
+	const n, k = 100, 24
+	x := Matrix{Rows: n, Cols: k}
+	for i := range n * k {
+		x.Values = append(x.Values, float64(i%7-3)*math.Ldexp(1, i%5))
 	}
-}
-
-// FP32 sums in ascending order, as a loop of multiply-adds has them, are another order.
-func TestOtherOrder(t *testing.T) {
-	p := recorded(t)["split.fp32.17x2048x2816"]
-	for i := range p.Y.Rows {
-		for j := range p.Y.Cols {
-			var sum float32
-			for k := range p.X.Cols {
-				sum += p.X.Values[i*p.X.Cols+k] * p.W.Values[j*p.W.Cols+k]
+	p := Product{X: x, W: x, Y: Matrix{Values: make([]float64, n*n), Rows: n, Cols: n}}
+	for i := range n {
+		for j := range n {
+			for e := range k { // exact in any order
+				p.Y.Values[i*n+j] += x.At(i, e) * x.At(j, e)
 			}
-			p.Y.Values[i*p.Y.Cols+j] = sum
 		}
 	}
-	if r, err := Judge(p); err != nil || r.Verdict != OtherOrder {
-		t.Errorf("%+v, %v", r, err)
+	row := slices.IndexFunc(choose(n, n), func(i int) bool { return !slices.Contains(choose(n, sampled), i) })
+	p.Y.Values[row*n+5]++
+	for _, p.All = range []bool{false, true} {
+		r, err := Judge(p)
+		if err != nil || (r.Verdict == Wrong) != p.All || p.All && (r.Compared != n*n || r.Equal != n*n-1 || r.Row != row || r.Col != 5 || r.Got != r.Want+1) {
+			t.Errorf("all %v: %+v, %v", p.All, r, err)
+		}
+	}
+	p.W = *p.W.T()
+	if _, err := Judge(p); err == nil || !strings.Contains(err.Error(), "[100, 24] and [24, 100]") {
+		t.Errorf("a product of other shapes: %v", err)
 	}
 }

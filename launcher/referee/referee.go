@@ -37,7 +37,8 @@ type judge struct {
 }
 
 // Judge reads a folder and judges every module of it. tell is called for every module in order.
-func Judge(path string, tell func(*ModuleLine)) (*Report, error) {
+// With all, every element of the products of a GPU is compared, and otherwise a sample.
+func Judge(path string, all bool, tell func(*ModuleLine)) (*Report, error) {
 	folder, err := step.Open(path)
 	if err != nil {
 		return nil, err
@@ -64,6 +65,7 @@ func Judge(path string, tell func(*ModuleLine)) (*Report, error) {
 	if err := j.endToEnd(); err != nil {
 		j.report.doubt(err.Error())
 	}
+	j.products(all)
 	j.settle()
 	j.conclude()
 	return j.report, nil

@@ -170,7 +170,7 @@ func TestParts(t *testing.T) {
 // TestGoldens: a right step of each family is right, with room below the thresholds.
 func TestGoldens(t *testing.T) {
 	for _, name := range []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny"} {
-		report, err := Judge("../golden/testdata/"+name, func(*ModuleLine) {})
+		report, err := Judge("../golden/testdata/"+name, false, func(*ModuleLine) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestWrite(t *testing.T) {
 	}
 	facts := fmt.Sprintf(`{"format": "step-1", "labels_shifted": true, "weights": %q}`, golden)
 	judge := func() *Report {
-		report, err := Judge(dir, func(*ModuleLine) {})
+		report, err := Judge(dir, false, func(*ModuleLine) {})
 		if err != nil {
 			t.Fatal(err)
 		}

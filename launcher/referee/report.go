@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/gpusums"
 	"spmoe/launcher/step"
 	"spmoe/moe/reference"
 )
@@ -41,6 +42,8 @@ type Report struct {
 	// Resolution is the smallest relative error that every judged module would have shown.
 	Resolution float64 `json:"resolution"`
 	Compared   int     `json:"compared"`
+
+	Products *gpusums.Report `json:"gpu"`
 }
 
 // ModuleLine is the verdict on one module.
@@ -198,6 +201,7 @@ func (j *judge) conclude() {
 	for _, f := range gradients {
 		f.Says[0] = nameWeights(f.Names) + ": " + f.Says[0]
 	}
+	j.blame()
 	slices.SortStableFunc(r.Findings, func(a, b *Finding) int { return j.place(a) - j.place(b) })
 	for _, why := range j.folder.Incomplete() {
 		if len(j.folder.Names(step.Gradients, false)) > 0 {
@@ -375,7 +379,7 @@ func joinInts(x []int) string {
 
 // extras are tensors that python/step.py records and that say nothing more: the ids again, the
 // activation function alone, probabilities, and the choices as the experts got them.
-var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.1|\.experts\.input\.1`)
+var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.1|\.experts\.input\.1|\.experts\.\d+\.\w+_proj\.`)
 
 // unread lists the names that no module asked for: those that the model does not have, and those
 // that could not be compared.

@@ -95,10 +95,12 @@ type Info struct {
 	Weights       string      `json:"weights"`               // where they are, if not in the folder
 	Differs       []string    `json:"recomputation_differs"` // modules
 	Accumulation  string      `json:"gradient_accumulation"` // its dtype: "float32"
+	Device        string      `json:"device"`                // "NVIDIA H200"
+	FP8           any         `json:"fp8"`                   // the recipe, nil if there is none
 }
 
 // otherFacts are keys of step.json that say nothing about right and wrong.
-const otherFacts = "framework torch device attention compile loss loss_value optimizer dtypes non_tensors recomputed grad_dtype fp8"
+const otherFacts = "framework torch attention compile loss loss_value optimizer dtypes non_tensors recomputed grad_dtype"
 
 // Auxiliary is an auxiliary loss of the routers.
 type Auxiliary struct {

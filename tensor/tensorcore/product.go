@@ -74,12 +74,6 @@ func (p Plan) partDot(a, b []Element) float32 {
 	return total
 }
 
-// DotOfRows is Dot with a scale for the row of a and one for the column of b (RowWise in PyTorch).
-func (p Plan) DotOfRows(a, b []Element, scaleA, scaleB float32) float32 {
-	scaled := p.Dot(a, b) * scaleB
-	return scaled * scaleA
-}
-
 // Scales are the FP32 scales of a row of a and a column of b, one per chain.
 type Scales struct {
 	A, B []float32
