@@ -71,9 +71,9 @@ func spmoe_cast(out, x unsafe.Pointer, threads int32) *C.char {
 }
 
 //export spmoe_matmul
-func spmoe_matmul(out, a, b, groups unsafe.Pointer, sum *C.char, accumulate, threads int32) *C.char {
+func spmoe_matmul(out, a, b, groups unsafe.Pointer, sum *C.char, parts, accumulate, threads int32) *C.char {
 	defer useDefault()()
-	return message(calls.MatMul(array(out), array(a), array(b), groups, C.GoString(sum), accumulate != 0, threads))
+	return message(calls.MatMul(array(out), array(a), array(b), groups, C.GoString(sum), int(parts), accumulate != 0, threads))
 }
 
 //export spmoe_matmul_quantized

@@ -57,7 +57,7 @@ def _load():
     p, i32, i64, u32, s = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_char_p
     for name, arguments in {
         "about": [p], "layout": [p, p], "quantize": [p, p, s, i32, u32, u32, i32], "dequantize": [p, p, i32], "cast": [p, p, i32],
-        "matmul": [p, p, p, p, s, i32, i32], "matmul_quantized": [p, p, p, p, i64, s, i32],
+        "matmul": [p, p, p, p, s, i32, i32, i32], "matmul_quantized": [p, p, p, p, i64, s, i32],
         "linear": [p] * 7 + [s, s, u32, u32, i32], "schedule": [s, i64, i64, i64, p], "check": [s, p],
     }.items():
         function = getattr(lib, "spmoe_" + name)
@@ -505,10 +505,13 @@ def _scaled(x):
     return isinstance(x, Quantized) and x.format not in _FP8
 
 
-def _multiply(a, b, offs, sum, out, out_dtype, threads, initial=None):
+def _multiply(a, b, offs, sum, out, out_dtype, threads, initial=None, parts=None):
     sum, threads = _text(sum, "sum"), _threads(threads)
     if _scaled(a) != _scaled(b):
         raise TypeError("one operand has scales and the other has none: quantize both or neither")
+    parts = 0 if parts is None else _index(parts, "parts", 1, 1 << 16)
+    if parts and _scaled(a):
+        raise TypeError("operands with scales have no parts of K")
     if _scaled(a):
         views, left, right, shapes = a._views() + b._views(), a._struct(), b._struct(), (a.shape, b.shape)
     else:
@@ -540,11 +543,11 @@ def _multiply(a, b, offs, sum, out, out_dtype, threads, initial=None):
         groups = 0 if ends is None else len(ends)
         _call("matmul_quantized", ctypes.byref(c), ctypes.byref(left), ctypes.byref(right), _pointer(ends), groups, sum, threads)
     else:
-        _call("matmul", ctypes.byref(c), ctypes.byref(left), ctypes.byref(right), _pointer(ends), sum, initial is not None, threads)
+        _call("matmul", ctypes.byref(c), ctypes.byref(left), ctypes.byref(right), _pointer(ends), sum, parts, initial is not None, threads)
     return out
 
 
-def matmul(a, b, *, sum="fp32", out=None, out_dtype="float32", threads=None):
+def matmul(a, b, *, sum="fp32", parts=None, out=None, out_dtype="float32", threads=None):
     """Returns a·b as torch.matmul does: a [M, K], b [K, N].
 
     a, b: both bfloat16, float16, FP8 (torch, ml_dtypes or spmoe.fp8) or Quantized; float32 with sum="fp32". Either may be a
@@ -554,9 +557,11 @@ def matmul(a, b, *, sum="fp32", out=None, out_dtype="float32", threads=None):
     sum: how products add. "fp32": fast, the order depends on shape and CPU. "exact": in FP64, rounded once; without any rounding
         before for NVFP4. "h100", "h100-nopromotion" (FP8 in one chain, use_fast_accum=True), "b200": bit by bit as cuBLAS on
         that GPU, for the formats that it multiplies. docs/gpu-sums.md says what was compared with a chip.
+    parts: how many parts of K an H100 adds one after another (split-K). The number is cuBLAS's choice. With parts, also 1, bfloat16
+        rows of an odd number of elements are added as PyTorch's kernel for them does.
     out, out_dtype: float32, or bfloat16 rounded once from it.
     """
-    return _multiply(a, b, None, sum, out, out_dtype, threads)
+    return _multiply(a, b, None, sum, out, out_dtype, threads, parts=parts)
 
 
 def addmm(input, a, b, *, sum="fp32", out=None, threads=None):

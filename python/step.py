@@ -13,6 +13,8 @@ Every rank of a parallel run makes a Recorder with its mesh, and its tokens' pla
     recorder = step.Recorder(model, "step", config=config, mesh={"dp": 2, "ep": 4}, coordinate={"dp": 0, "ep": 1})
     recorder.save(loss=loss, positions=positions)                     # [tokens of this rank], flat indices
 
+Recorder(..., experts=True) also records the rows of each expert, so that their products can be compared with the sums of a GPU.
+
 Hooks copy tensors to the host at once. The step takes longer, its numbers stay the same.
 """
 
@@ -41,8 +43,43 @@ def in_backward():
     return torch._C._current_graph_task_id() != -1
 
 
+class Products(torch.overrides.TorchFunctionMode):
+    """Keeps the products of weights of all experts in one, [experts, rows, columns]: of a loop over experts, or grouped."""
+
+    def __init__(self, recorder, path, module):
+        super().__init__()
+        self.recorder, self.path, self.module = recorder, path, module
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") not in ("linear", "grouped_mm", "_grouped_mm") or len(args) < 2 or not self.expert(args[1]):
+            return func(*args, **kwargs)
+        (name, first), x = self.expert(args[1]), args[0].view_as(args[0])  # its gradient is this product's part alone
+        y = func(x, *args[1:], **kwargs)
+        ends = [len(x)]
+        if args[1].dim() == 3:
+            ends = (kwargs["offs"] if "offs" in kwargs else args[2]).tolist()
+        for expert, (lo, hi) in enumerate(zip([0] + ends, ends), first):
+            micro, call = self.module._step_call
+            key, rows = (f"{self.path}.{expert}.{name}", micro, call), slice(lo, hi)
+            self.recorder.calls[key[:2]] = max(call, self.recorder.calls.get(key[:2], 0))
+            for field, value in ("input", x), ("output", y):
+                if hi > lo:
+                    self.recorder.keep((*key, field), value[rows])
+                    self.recorder.keep_gradient(value, (*key, "grad_" + field), rows)
+        return y
+
+    def expert(self, weight):
+        """The name of the parameter that a weight is a part of, and the first expert of that part."""
+        for name, p in self.module.named_parameters(recurse=False):
+            offset = weight.data_ptr() - p.data_ptr()
+            if p.dim() == 3 and 0 <= offset < p.nbytes and weight.dtype == p.dtype:
+                return name, offset // p[0].nbytes
+        return None
+
+
 class Recorder:
-    def __init__(self, model, folder, config=None, weights=None, mesh=None, coordinate=None):
+    def __init__(self, model, folder, config=None, weights=None, mesh=None, coordinate=None, experts=False):
         """Hooks every module of model, and writes the weights as they are now unless `weights` names their folder."""
         self.model, self.mesh, self.coordinate = model, mesh, coordinate or {}
         self.rank = torch.distributed.get_rank() if mesh and torch.distributed.is_initialized() else 0
@@ -58,7 +95,7 @@ class Recorder:
             state = {bare(n): host(t) for n, t in model.state_dict().items() if torch.is_tensor(t)}
             self.write("model", state)
         self.modules = {bare(n): m for n, m in model.named_modules()}  # of a wrapper and its module: the module
-        self.hooks = []
+        self.hooks, self.forwards = [], []
         for path, module in self.modules.items():
             if path == "":
                 module = model
@@ -66,6 +103,18 @@ class Recorder:
                 module.register_forward_pre_hook(self.before(path), with_kwargs=True),
                 module.register_forward_hook(self.behind(path), with_kwargs=True),
             ]
+            if experts and path.endswith(".experts"):
+                self.forwards.append((module, module.__dict__.get("forward")))
+                module.forward = self.with_products(path, module, module.forward)
+
+    def with_products(self, path, module, forward):
+        """A forward function that keeps the products inside a module of fused experts, as if each expert had linear layers."""
+
+        def run(*args, **kwargs):
+            with Products(self, path, module):
+                return forward(*args, **kwargs)
+
+        return run
 
     def write_config(self, config):
         if config is None:
@@ -93,9 +142,9 @@ class Recorder:
             return
         self.kept[key] = value
 
-    def keep_gradient(self, tensor, key):
+    def keep_gradient(self, tensor, key, rows=slice(None)):
         if tensor.requires_grad and not tensor.is_leaf:
-            tensor.register_hook(lambda g: self.kept.__setitem__(key, host(g)))
+            tensor.register_hook(lambda g: self.kept.__setitem__(key, host(g[rows])))
 
     def start(self, path, args, kwargs):
         """The micro-batch and call number of a module's forward pass that begins."""
@@ -185,6 +234,10 @@ class Recorder:
         """
         for hook in self.hooks:
             hook.remove()
+        for module, forward in self.forwards:
+            del module.forward
+            if forward is not None:
+                module.forward = forward
         if labels is not None:
             for i, part in enumerate(labels if isinstance(labels, (list, tuple)) else [labels]):
                 self.batches[i]["labels"] = host(part)

@@ -72,7 +72,7 @@ func names[T fmt.Stringer](all []T) (texts []string) {
 // Check judges the training step in a folder, as "launcher check FOLDER" does, and returns the
 // report as JSON.
 func Check(path string) ([]byte, error) {
-	report, err := referee.Judge(path, func(*referee.ModuleLine) {})
+	report, err := referee.Judge(path, false, func(*referee.ModuleLine) {})
 	if err != nil {
 		return nil, err
 	}

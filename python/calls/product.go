@@ -14,9 +14,11 @@ import (
 //
 // a: [M, K], b: [K, N], out: [M, N] FP32 or BF16. Either operand may be transposed.
 //
+// With parts, K is cut into that many as cuBLAS cuts it. 0 leaves it whole.
+//
 // With groups, which end at ends, it computes a[rows of g]·b[g] if b is [groups, K, N], and
 // a[columns of g]·b[rows of g] if out is [groups, M, N].
-func MatMul(out, a, b *Array, groups unsafe.Pointer, sum string, accumulate bool, threads int32) error {
+func MatMul(out, a, b *Array, groups unsafe.Pointer, sum string, parts int, accumulate bool, threads int32) error {
 	p := product{a: a, b: b}
 	var err error
 	if p.sum, err = mx.ParseSum(sum); err != nil {
@@ -24,6 +26,9 @@ func MatMul(out, a, b *Array, groups unsafe.Pointer, sum string, accumulate bool
 	}
 	if p.sum.OfGPU() {
 		p.plan, err = planOf(p.sum, a.DType, b.DType)
+	}
+	if parts != 0 && err == nil {
+		err = p.split(parts, out)
 	} else if a.DType == FP32 && b.DType == FP32 && p.sum == mx.SumExact {
 		err = fmt.Errorf("sum exact of FP32 operands: their products do not fit FP64: give BF16, FP16 or FP8")
 	}
@@ -44,6 +49,25 @@ func MatMul(out, a, b *Array, groups unsafe.Pointer, sum string, accumulate bool
 		}
 		return nil
 	})
+}
+
+// split cuts K into parts. BF16 rows of an odd number of elements in memory have a kernel of their
+// own in PyTorch, with tiles of 8.
+func (p *product) split(parts int, out *Array) error {
+	tile, k := 64, int(p.a.Cols)
+	if p.a.Transposed != 0 {
+		k = int(p.a.Rows)
+	}
+	switch {
+	case p.sum != mx.SumH100 && p.sum != mx.SumH100NoPromotion:
+		return fmt.Errorf("parts of K with sum %v: cuBLAS cuts K with the sums h100 and h100-nopromotion", p.sum)
+	case p.a.DType.element() != nil:
+		tile = 128
+	case p.a.DType == BF16 && (p.a.Stride|p.b.Stride|out.Stride)%2 == 1:
+		p.plan, tile = tensorcore.H100OddBF16, 8
+	}
+	p.plan = p.plan.Split(k, parts, tile)
+	return nil
 }
 
 // product is a product of matrices without scales.
