@@ -71,7 +71,8 @@ func Check(f *step.Folder, modules []*reference.Module, find func(string, step.R
 		case reference.Linear:
 			c.layer(layer{m.Path, m.Params[:1], m.Path + ".output", m.Path + ".grad_output", false})
 		case reference.Router:
-			c.layer(layer{m.Path, m.Params[:1], m.Path + ".logits", m.Path + ".logits.grad", f.Model.RouterFP32})
+			logits, _ := f.DType(step.Activations, find(m.Path+".logits", c.repeats[0]), c.repeats[0])
+			c.layer(layer{m.Path, m.Params[:1], m.Path + ".logits", m.Path + ".logits.grad", f.Model.RouterFP32 && logits != "BF16"})
 		case reference.Experts:
 			c.experts(m)
 		}
