@@ -60,9 +60,13 @@ func (s *gpuStep) draw(rows, cols int, dtype string) grid {
 
 // multiply returns x·wᵀ + bias.
 func (s *gpuStep) multiply(x, w grid, bias []float32, dtype string) grid {
+	bits := 13 // BF16 keeps its value
+	if s.facts["autocast"] != nil {
+		bits = 16
+	}
 	elements := func(g grid) (all []tensorcore.Element) {
 		for _, v := range g.values {
-			all = append(all, tensorcore.ElementOf(cut(v, 13), -126))
+			all = append(all, tensorcore.ElementOf(cut(v, bits), -126))
 		}
 		return all
 	}
@@ -86,7 +90,11 @@ func (s *gpuStep) multiply(x, w grid, bias []float32, dtype string) grid {
 // linear adds a layer [n, k] with its products. Several weights share its rows. output and gradient
 // are the names of its output.
 func (s *gpuStep) linear(path string, rows, n, k int, dtype, output, gradient string, weights ...string) {
-	x, w, dy, bias := s.draw(rows, k, "BF16"), s.draw(n, k, "BF16"), s.draw(rows, n, dtype), []float32(nil)
+	of := "BF16"
+	if s.facts["autocast"] != nil {
+		of = "F32"
+	}
+	x, w, dy, bias := s.draw(rows, k, of), s.draw(n, k, of), s.draw(rows, n, dtype), []float32(nil)
 	if s.config["attention_bias"] == true {
 		g := s.draw(1, n, "BF16")
 		bias, s.files["model"][path+".bias"] = g.values, g
@@ -96,7 +104,7 @@ func (s *gpuStep) linear(path string, rows, n, k int, dtype, output, gradient st
 	acts[path+gradient], acts[path+".grad_input"] = dy, s.multiply(dy, w.t(), nil, "BF16")
 	for i, name := range weights {
 		lo, hi := i*n/len(weights)*k, (i+1)*n/len(weights)*k
-		s.files["model"][name], s.files["gradients"][name] = grid{w.values[lo:hi], k, "BF16"}, grid{dw.values[lo:hi], k, "BF16"}
+		s.files["model"][name], s.files["gradients"][name] = grid{w.values[lo:hi], k, of}, grid{dw.values[lo:hi], k, of}
 	}
 }
 
@@ -213,6 +221,11 @@ func TestProductsOfGPU(t *testing.T) {
 		"a bias": {func(s *gpuStep) {
 			s.config["attention_bias"], s.facts["frozen"] = true, []string{oProj + ".bias"}
 			s.oProj()
+		}, "15 of 15", "", false},
+		"autocast": {func(s *gpuStep) {
+			s.facts["autocast"] = "bfloat16"
+			s.oProj()
+			delete(s.files["model"], gate+".weight")
 		}, "15 of 15", "", false},
 		"FP32 results": {func(s *gpuStep) {
 			acts := s.files["activations"]
