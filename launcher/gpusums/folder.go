@@ -145,8 +145,8 @@ func (c *check) summed(l layer) string {
 	return ""
 }
 
-// read returns tensors as rows of a width, one tensor below the other. It is nil if the folder lacks
-// one, or has other rows.
+// read returns tensors as rows of a width, one tensor below the other. It is nil if the folder
+// lacks one, or has other rows.
 func (c *check) read(class step.Class, names []string, r step.Repeat, width int) *Matrix {
 	m := &Matrix{Cols: width}
 	for _, name := range names {

@@ -210,8 +210,8 @@ func round(x float32, bits int) float32 {
 }
 
 // explain sets the verdict of a product that no rule gives: whether rounding explains the elements
-// that differ, or the first of many. FP32 sums in another order differ by a multiple of 2^-24 of the
-// sum of magnitudes that grows with the number of additions one after the other, at most a few
+// that differ, or the first of many. FP32 sums in another order differ by a multiple of 2^-24 of
+// the sum of magnitudes that grows with the number of additions one after the other, at most a few
 // hundred.
 func (s *sample) explain(r *Result, differ []int) {
 	const sums = 0x1p-16
