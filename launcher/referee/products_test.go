@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -45,6 +46,7 @@ type gpuStep struct {
 	dot    func(a, b []tensorcore.Element) float32
 	config map[string]any             // changes to that of the model
 	facts  map[string]any             // of step.json
+	ranks  int                        // with the same tensors; 0: a folder without ranks
 	files  map[string]map[string]grid // weights, gradients and activations
 }
 
@@ -150,10 +152,26 @@ func (s *gpuStep) write(t *testing.T) (dir string) {
 	text, err := os.ReadFile("../golden/testdata/deepseek_v3_tiny/config.json")
 	err = errors.Join(err, json.Unmarshal(text, &config))
 	maps.Copy(config, s.config)
-	for name, facts := range map[string]map[string]any{"config.json": config, "step.json": s.facts} {
-		text, encoding := json.Marshal(facts)
-		err = errors.Join(err, encoding, os.WriteFile(filepath.Join(dir, name), text, 0o644))
+	for r := range max(s.ranks, 1) {
+		folder := dir
+		if s.ranks > 0 {
+			folder = filepath.Join(dir, fmt.Sprintf("rank-%d", r))
+			err = errors.Join(err, os.Mkdir(folder, 0o755))
+		}
+		placement := map[string]any{"mesh": map[string]int{"tp": max(s.ranks, 1)}, "coordinate": map[string]int{"tp": r}}
+		for name, facts := range map[string]map[string]any{"config.json": config, "step.json": s.facts, "placement.json": placement} {
+			text, encoding := json.Marshal(facts)
+			err = errors.Join(err, encoding, os.WriteFile(filepath.Join(folder, name), text, 0o644))
+		}
+		err = errors.Join(err, s.writeTensors(folder))
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func (s *gpuStep) writeTensors(dir string) (err error) {
 	for file, grids := range s.files {
 		var all []safetensors.Tensor
 		for name, g := range grids {
@@ -172,20 +190,22 @@ func (s *gpuStep) write(t *testing.T) (dir string) {
 		}
 		err = errors.Join(err, safetensors.Write(filepath.Join(dir, file+".safetensors"), all, nil))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return err
 }
 
 func TestProductsOfGPU(t *testing.T) {
 	high := func(s *gpuStep) { s.facts["float32_matmul_precision"] = "high" }
-	flip := func(name string, bit int) func(s *gpuStep) { // of element [3, 2]
+	flip := func(file, name string, bit int) func(s *gpuStep) { // of element [3, 2]
 		return func(s *gpuStep) {
-			g := s.files["activations"][name]
+			g := s.files[file][name]
 			at := 3*g.cols + 2
 			g.values[at] = math.Float32frombits(math.Float32bits(g.values[at]) ^ 1<<bit)
 		}
+	}
+	head := func(s *gpuStep) { // whose outputs are random, so that the loss is wrong
+		weight := map[bool]string{true: "model.embed_tokens.weight", false: "lm_head.weight"}[s.config["tie_word_embeddings"] == true]
+		s.config["vocab_size"] = 32
+		s.linear("lm_head", 24, 32, 64, "BF16", ".output", ".grad_output", weight)
 	}
 	fact := func(name string, value any) func(s *gpuStep) { return func(s *gpuStep) { s.facts[name] = value } }
 	for name, c := range map[string]struct {
@@ -196,9 +216,9 @@ func TestProductsOfGPU(t *testing.T) {
 	}{
 		"right":                                {func(*gpuStep) {}, "15 of 15", "not checked: 3 of FP32 operands, which", false},
 		"right, with TF32":                     {high, "18 of 18", "not checked: 276 of experts", false},
-		"a bit too small for rounding's bound": {flip(oProj+".output", 18), "14 of 15", "the GPU computed this product wrong: forward of " + oProj + ".output: element [3, 2] is", true},
-		"a high bit":                           {flip(oProj+".grad_input", 30), "14 of 15", "dgrad of " + oProj + ".grad_input: element [3, 2] is", true},
-		"of an expert":                         {flip(experts+"3.gate_up_proj.output", 30), "14 of 15", "element [3, 2] is", true},
+		"a bit too small for rounding's bound": {flip("activations", oProj+".output", 18), "14 of 15", "the GPU computed this product wrong: forward of " + oProj + ".output: element [3, 2] is", true},
+		"a high bit":                           {flip("activations", oProj+".grad_input", 30), "14 of 15", "dgrad of " + oProj + ".grad_input: element [3, 2] is", true},
+		"of an expert":                         {flip("activations", experts+"3.gate_up_proj.output", 30), "14 of 15", "element [3, 2] is", true},
 		"a stuck product": {func(s *gpuStep) {
 			right := s.dot
 			s.dot = func(a, b []tensorcore.Element) float32 {
@@ -220,32 +240,42 @@ func TestProductsOfGPU(t *testing.T) {
 			}
 			s.router()
 		}, "17 of 18", "forward of " + gate + ": another order of sums", false},
-		"a bias": {func(s *gpuStep) {
+		"of a gradient": {flip("gradients", oProj+".weight", 30), "14 of 15", "wgrad of " + oProj + ".weight: element [3, 2] is", true},
+		"a bias, and a last bit": {func(s *gpuStep) {
 			s.config["attention_bias"], s.facts["frozen"] = true, []string{oProj + ".bias"}
 			s.oProj()
+			flip("activations", oProj+".output", 16)(s)
+		}, "14 of 15", "element [3, 2] is -16.25, exact -16.39", true},
+		"BF16 results in FP32": {func(s *gpuStep) {
+			g := s.files["gradients"][oProj+".weight"]
+			g.dtype = "F32"
+			s.files["gradients"][oProj+".weight"] = g
 		}, "15 of 15", "", false},
+		"a router in BF16": {func(s *gpuStep) {
+			s.linear(gate, 24, 16, 64, "BF16", ".logits", ".logits.grad", gate+".weight")
+		}, "18 of 18", "", false},
+		"tensor-parallel ranks": {func(s *gpuStep) { s.ranks = 2 }, "none could", "9 of experts on several ranks", false},
 		"autocast": {func(s *gpuStep) {
 			s.facts["autocast"] = "bfloat16"
 			s.oProj()
 			delete(s.files["model"], gate+".weight")
 			delete(s.files["activations"], gateProj+".output")
 		}, "14 of 14", "", false},
-		"FP32 results": {func(s *gpuStep) {
-			acts := s.files["activations"]
-			acts[oProj+".output"] = s.multiply(acts[oProj+".input"], s.files["model"][oProj+".weight"], nil, "F32")
-		}, "15 of 15", "", false},
 		"a mistake of the model": {func(s *gpuStep) {
 			g := s.files["gradients"][oProj+".weight"]
 			for i := range g.values {
 				g.values[i] *= 2
 			}
 		}, "14 of 14", "Not the GPU: 2 products of this module", true},
-		"FP8":           {fact("fp8", "tensorwise"), "none could", "not checked: 15 of quantized operands", false},
+		"FP8": {func(s *gpuStep) {
+			s.facts["fp8"] = "tensorwise"
+			head(s)
+		}, "3 of 3", "not checked: 15 of quantized operands", true},
 		"micro-batches": {fact("micro_batches", 2), "10 of 10", "6 of gradients summed over micro-batches", false},
 		"ranks":         {fact("ranks", 2), "10 of 10", "6 of gradients summed over ranks", false},
 		"a shared weight": {func(s *gpuStep) {
-			s.config["tie_word_embeddings"], s.config["vocab_size"] = true, 32
-			s.linear("lm_head", 24, 32, 64, "BF16", ".output", ".grad_output", "model.embed_tokens.weight")
+			s.config["tie_word_embeddings"] = true
+			head(s)
 		}, "17 of 17", "1 of gradients summed over layers", true},
 		"no gradient": {func(s *gpuStep) { delete(s.files["gradients"], oProj+".weight") }, "14 of 14", "73 with a tensor", false},
 		"another GPU": {fact("device", "NVIDIA A100"), "no rules for NVIDIA A100", "", false},
