@@ -204,7 +204,7 @@ func (c *check) types(p *Product, l layer) string {
 	case info.FP8 != nil && !strings.HasSuffix(l.path, ".gate") && l.path != "lm_head":
 		return "of quantized operands, whose scales are not in the folder"
 	case info.Autocast == "bfloat16": // it casts all operands, and their gradients back
-	case x == "BF16" && w == "BF16" && !l.fp32:
+	case x == "BF16" && (w == "BF16" || w == "F32" && y == "BF16") && !l.fp32: // FSDP casts FP32 weights
 		p.BF16 = p.BF16 || !slices.ContainsFunc(p.Y.Values, func(v float64) bool { return v != float64(round(float32(v), 16)) })
 	case !single(x) || !single(w):
 		return fmt.Sprintf("of %s by %s", x, w)

@@ -69,6 +69,9 @@ func TestAllElements(t *testing.T) {
 	}
 	row := slices.IndexFunc(choose(n, n), func(i int) bool { return !slices.Contains(choose(n, sampled), i) })
 	p.Y.Values[row*n+5]++
+	if chosen := choose(n, sampled); len(chosen) != sampled {
+		t.Errorf("%d of %d rows are chosen, want %d", len(chosen), n, sampled)
+	}
 	for _, p.All = range []bool{false, true} {
 		r, err := Judge(p)
 		if err != nil || (r.Verdict == Wrong) != p.All || p.All && (r.Compared != n*n || r.Equal != n*n-1 || r.Row != row || r.Col != 5 || r.Got != r.Want+1) {

@@ -251,6 +251,14 @@ func TestProductsOfGPU(t *testing.T) {
 			g.dtype = "F32"
 			s.files["gradients"][oProj+".weight"] = g
 		}, "15 of 15", "", false},
+		"FP32 weights, which FSDP casts": {func(s *gpuStep) {
+			g := s.files["model"][oProj+".weight"]
+			for i := range g.values {
+				g.values[i] *= 1 + 0x1p-12
+			}
+			g.dtype = "F32"
+			s.files["model"][oProj+".weight"] = g
+		}, "15 of 15", "", false},
 		"a router in BF16": {func(s *gpuStep) {
 			s.linear(gate, 24, 16, 64, "BF16", ".logits", ".logits.grad", gate+".weight")
 		}, "18 of 18", "", false},
