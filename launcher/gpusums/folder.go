@@ -15,9 +15,8 @@ import (
 // A Report has the products of a step.
 type Report struct {
 	Device  string         `json:"device"`
-	Known   bool           `json:"known"`    // the sums of this GPU are known
-	Judged  []Judged       `json:"products"` // in the order of the forward pass
-	Skipped map[string]int `json:"not_checked"`
+	Judged  []Judged       `json:"products"`    // in the order of the forward pass
+	Skipped map[string]int `json:"not_checked"` // products by reason; nil: the GPU's sums are not known
 }
 
 // Judged is a product of a linear layer, or of one expert.
@@ -56,11 +55,11 @@ type check struct {
 // Check judges the products of a folder. find returns the name under which the folder has an
 // activation. wrong are gradients that are known to be wrong. With all, each element is compared.
 func Check(f *step.Folder, modules []*reference.Module, find func(string, step.Repeat) string, wrong []string, all bool) *Report {
-	c := &check{f, find, all, wrong, f.Repeats(), map[string]int{}, &Report{Device: f.Info.Device, Skipped: map[string]int{}}}
-	// An H200 has the H100's chip.
-	if c.report.Known = strings.Contains(f.Info.Device, "H100") || strings.Contains(f.Info.Device, "H200"); !c.report.Known {
+	c := &check{f, find, all, wrong, f.Repeats(), map[string]int{}, &Report{Device: f.Info.Device}}
+	if !strings.Contains(f.Info.Device, "H100") && !strings.Contains(f.Info.Device, "H200") { // which has the H100's chip
 		return c.report
 	}
+	c.report.Skipped = map[string]int{}
 	for _, m := range modules {
 		if m.Kind == reference.Linear || m.Kind == reference.Embedding {
 			c.readers[m.Params[0]]++
@@ -223,7 +222,7 @@ func (p Judged) FewWrong() bool { return 2*p.Equal >= p.Compared }
 // Says is a sentence about a product that has not equal bits.
 func (p Judged) Says() string {
 	equal := fmt.Sprintf("%d of %d elements have equal bits", p.Equal, p.Compared)
-	element := fmt.Sprintf("element [%d, %d] is %.9g, exact %.9g", p.Row, p.Col, p.Got, p.Want)
+	element := fmt.Sprintf("element [%d, %d] is %s, exact %s", p.Element[0], p.Element[1], p.Got, p.Want)
 	switch {
 	case p.Verdict == OtherOrder:
 		return fmt.Sprintf("%s of %s: another order of sums, as of a kernel other than cuBLAS's: %s, rounding explains the others", p.Pass, p.Module, equal)
@@ -238,7 +237,7 @@ func (r *Report) Says() (items []string) {
 	switch {
 	case r.Device == "" || r.Device == "cpu":
 		return nil
-	case !r.Known:
+	case r.Skipped == nil:
 		return []string{"no rules for " + r.Device + ": H100 and H200 have some"}
 	}
 	equal, split := 0, 0

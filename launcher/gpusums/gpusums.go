@@ -61,24 +61,17 @@ type Result struct {
 	Compared int     `json:"compared"` // elements
 	Equal    int     `json:"equal"`    // of these, under the best rule
 	Parts    int     `json:"parts"`    // of K, if the bits are equal
-	// Row and Col are the element with the largest error, in units of what rounding explains. Error
-	// is that error, Got the element's value, and Want the exact one.
-	Row   int     `json:"row"`
-	Col   int     `json:"col"`
-	Got   float64 `json:"got"`
-	Want  float64 `json:"want"`
-	Error float64 `json:"error"`
+	// Element is the row and column of the one with the largest error, in units of what rounding
+	// explains. Got is its value, and Want the exact one.
+	Element [2]int `json:"element"`
+	Got     string `json:"got,omitempty"`
+	Want    string `json:"want,omitempty"`
 }
 
-// A sample has this many rows and columns, and as many elements are explained at most.
+// A sample has sampled rows and columns, and as many elements are explained at most. Parts of K are
+// tried up to mostParts. Kernels for rows of an odd number of elements and for TF32 have more.
 const (
-	sampled   = 64
-	explained = sampled * sampled
-)
-
-// mostParts is the largest number of parts of K that are tried. Kernels for rows of an odd number
-// of elements and for TF32 have more of them than others.
-const (
+	sampled      = 64
 	mostParts    = 16
 	mostOddParts = 64
 )
@@ -130,10 +123,7 @@ func plans(p Product) (all []tensorcore.Plan) {
 	}
 	if p.TF32 {
 		add(tensorcore.H100TF32, 32, mostOddParts)
-		return all
-	}
-	add(tensorcore.H100BF16, 64, mostParts)
-	if k%2 == 1 || p.Y.Rows%2 == 1 || p.Y.Cols%2 == 1 {
+	} else if add(tensorcore.H100BF16, 64, mostParts); k%2 == 1 || p.Y.Rows%2 == 1 || p.Y.Cols%2 == 1 {
 		add(tensorcore.H100OddBF16, 8, mostOddParts)
 	}
 	return all
@@ -219,8 +209,8 @@ func (s *sample) explain(r *Result, differ []int) {
 	if s.BF16 {
 		half = 0x1p-8
 	}
-	k, x, w := s.X.Cols, s.x.F32(), s.w.F32()
-	for _, i := range differ[:min(len(differ), explained)] {
+	k, x, w, worst := s.X.Cols, s.x.F32(), s.w.F32(), 0.0
+	for _, i := range differ[:min(len(differ), sampled*sampled)] {
 		row, col := i/len(s.cols), i%len(s.cols)
 		exact, magnitude := 0.0, 0.0
 		for e := range k {
@@ -232,12 +222,13 @@ func (s *sample) explain(r *Result, differ []int) {
 			exact += s.Bias[s.cols[col]]
 		}
 		got, allowed := float64(s.want[i]), half*math.Abs(exact)+sums*magnitude+math.SmallestNonzeroFloat32
-		if e := math.Abs(got-exact) / allowed; !(e <= r.Error) {
-			r.Row, r.Col, r.Got, r.Want, r.Error = s.rows[row], s.cols[col], got, exact, e
+		if e := math.Abs(got-exact) / allowed; !(e <= worst) {
+			worst, r.Element = e, [2]int{s.rows[row], s.cols[col]}
+			r.Got, r.Want = fmt.Sprintf("%.9g", got), fmt.Sprintf("%.9g", exact)
 		}
 	}
 	r.Parts, r.Verdict = 0, OtherOrder
-	if !(r.Error <= 1) {
+	if !(worst <= 1) {
 		r.Verdict = Wrong
 	}
 }

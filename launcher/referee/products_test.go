@@ -304,6 +304,9 @@ func TestProductsOfGPU(t *testing.T) {
 			if !strings.HasPrefix(all[0], c.equal) || !strings.Contains(says, c.says) || (r.Verdict == Wrong) != c.wrong {
 				t.Errorf("%s: %s", r.Verdict, says)
 			}
+			if cleared := strings.Contains(says, "Not the GPU"); cleared != (name == "a mistake of the model") {
+				t.Errorf("the GPU is cleared: %v: %s", cleared, says)
+			}
 		})
 	}
 }
