@@ -91,9 +91,9 @@ func (c *check) experts(m *reference.Module) {
 		for _, l := range layers {
 			switch {
 			case !c.has(l.path):
-				c.skip("of experts whose rows are not in the folder", 3)
+				c.report.Skipped["of experts whose rows are not in the folder"] += 3
 			case len(c.folder.Ranks) > 1:
-				c.skip("of experts on several ranks", 3)
+				c.report.Skipped["of experts on several ranks"] += 3
 			default:
 				c.layer(l)
 			}
@@ -106,14 +106,12 @@ func (c *check) has(path string) bool {
 	return slices.ContainsFunc(c.repeats, func(r step.Repeat) bool { return c.find(path+".input", r) != "" })
 }
 
-func (c *check) skip(why string, products int) { c.report.Skipped[why] += products }
-
 // layer judges the products of a layer.
 func (c *check) layer(l layer) {
 	dims, _ := c.folder.Model.ParamDims(l.weights[0])
 	w, bias := c.read(step.Weights, l.weights, step.Repeat{}, dims[1]), c.read(step.Weights, []string{l.path + ".bias"}, step.Repeat{}, 1)
 	if w == nil {
-		c.skip(missing, 3*len(c.repeats))
+		c.report.Skipped[missing] += 3 * len(c.repeats)
 		return
 	}
 	for _, r := range c.repeats {
@@ -124,7 +122,7 @@ func (c *check) layer(l layer) {
 		c.product(l, "forward", l.output+r.Suffix(), x, w, activation(l.output, w.Rows), bias)
 		c.product(l, "dgrad", l.path+".grad_input"+r.Suffix(), dy, w.T(), activation(l.path+".grad_input", w.Cols), nil)
 		if why := c.summed(l); why != "" {
-			c.skip(why, 1)
+			c.report.Skipped[why]++
 		} else {
 			c.product(l, "wgrad", l.weights[0], dy.T(), x.T(), c.read(step.Gradients, l.weights, step.Repeat{}, w.Cols), nil)
 		}
@@ -161,58 +159,50 @@ func (c *check) read(class step.Class, names []string, r step.Repeat, width int)
 	return m
 }
 
-// product judges y = x·wᵀ, or counts why it cannot.
+// product judges y = x·wᵀ + bias, or counts why it cannot.
 func (c *check) product(l layer, pass, tensor string, x, w, y, bias *Matrix) {
-	if x == nil || w == nil || y == nil {
-		c.skip(missing, 1)
-		return
-	}
-	p := Product{X: *x, W: *w, Y: *y, All: c.all}
-	if bias != nil {
-		p.Bias = bias.Values
-	}
-	why := c.types(&p, l)
-	if why == "" {
-		result, err := Judge(p)
-		judged := Judged{l.path, pass, tensor, [3]int{y.Rows, y.Cols, x.Cols}, result}
-		switch {
-		case err != nil:
-			why = "with a tensor of another shape: " + err.Error()
-		case result.Verdict == Wrong && !judged.FewWrong() && slices.Contains(c.wrong, tensor):
-			why = "of gradients that are wrong as a whole"
-		default:
+	p, why := c.typed(l, x, w, y)
+	if p.Bias = bias; why == "" {
+		judged := Judged{l.path, pass, tensor, [3]int{y.Rows, y.Cols, x.Cols}, Judge(p)}
+		if judged.Verdict != Wrong || judged.FewWrong() || !slices.Contains(c.wrong, tensor) {
 			c.report.Judged = append(c.report.Judged, judged)
 			return
 		}
+		why = "of gradients that are wrong as a whole"
 	}
-	c.skip(why, 1)
+	c.report.Skipped[why]++
 }
 
 const missing = "with a tensor that is not in the folder"
 
-// types sets which formats a product has. It returns why it has none of those that are judged.
-func (c *check) types(p *Product, l layer) string {
-	info, x, w, y := c.folder.Info, p.X.DType, p.W.DType, p.Y.DType
-	single := func(dtype string) bool { return dtype == "F32" || l.fp32 && dtype == "BF16" }
-	p.BF16 = y == "BF16" || info.Autocast == "bfloat16"
+// typed returns the product with its formats, or why it has none of those that are judged.
+func (c *check) typed(l layer, x, w, y *Matrix) (p Product, why string) {
+	if x == nil || w == nil || y == nil {
+		return p, missing
+	}
+	info := c.folder.Info
+	single := func(m *Matrix) bool { return m.DType == "F32" || l.fp32 && m.DType == "BF16" }
+	p = Product{X: *x, W: *w, Y: *y, BF16: y.DType == "BF16" || info.Autocast == "bfloat16", All: c.all}
 	switch {
+	case x.Cols != w.Cols || y.Rows != x.Rows || y.Cols != w.Rows:
+		why = "with tensors whose shapes do not fit"
 	case slices.ContainsFunc(c.folder.Ranks, func(r *step.Rank) bool { return r.Coordinate["tp"] > 0 }):
-		return "of tensor-parallel layers"
-	case y != "BF16" && y != "F32":
-		return "with results in " + y
+		why = "of tensor-parallel layers"
+	case y.DType != "BF16" && y.DType != "F32":
+		why = "with results in " + y.DType
 	case info.FP8 != nil && !strings.HasSuffix(l.path, ".gate") && l.path != "lm_head":
-		return "of quantized operands, whose scales are not in the folder"
+		why = "of quantized operands, whose scales are not in the folder"
 	case info.Autocast == "bfloat16": // it casts all operands, and their gradients back
-	case x == "BF16" && (w == "BF16" || w == "F32" && y == "BF16") && !l.fp32: // FSDP casts FP32 weights
-		p.BF16 = p.BF16 || !slices.ContainsFunc(p.Y.Values, func(v float64) bool { return v != float64(round(float32(v), 16)) })
+	case x.DType == "BF16" && (w.DType == "BF16" || w.DType == "F32" && y.DType == "BF16") && !l.fp32: // FSDP casts FP32 weights
+		p.BF16 = p.BF16 || !slices.ContainsFunc(y.Values, func(v float64) bool { return v != float64(round(float32(v), 16)) })
 	case !single(x) || !single(w):
-		return fmt.Sprintf("of %s by %s", x, w)
+		why = fmt.Sprintf("of %s by %s", x.DType, w.DType)
 	case info.Matmul != "high" && info.Matmul != "medium":
-		return "of FP32 operands, which no tensor core multiplies"
+		why = "of FP32 operands, which no tensor core multiplies"
 	default:
 		p.TF32 = true
 	}
-	return ""
+	return p, why
 }
 
 // FewWrong reports whether most of the elements have the bits of the GPU's sums, as where a

@@ -38,11 +38,11 @@ func (m *Matrix) At(row, col int) float64 {
 
 // A Product is y = x·wᵀ (+ bias) of a step, as a GPU computed it.
 type Product struct {
-	X, W, Y Matrix    // [M, K], [N, K], [M, N]
-	Bias    []float64 // [N], or nil
-	TF32    bool      // x and w are rounded to TF32, otherwise to BF16
-	BF16    bool      // y is BF16
-	All     bool      // compare all elements, and not a sample
+	X, W, Y Matrix  // [M, K], [N, K], [M, N]
+	Bias    *Matrix // [N], or nil
+	TF32    bool    // x and w are rounded to TF32, otherwise to BF16
+	BF16    bool    // y is BF16
+	All     bool    // compare all elements, and not a sample
 }
 
 // Verdict says what the bits of y are.
@@ -77,11 +77,8 @@ const (
 )
 
 // Judge tries the rules of cuBLAS on an H100 until one gives the bits of p: first those of a few
-// elements, and then those of the sample.
-func Judge(p Product) (Result, error) {
-	if p.X.Cols != p.W.Cols || p.Y.Rows != p.X.Rows || p.Y.Cols != p.W.Rows || p.X.Cols*p.Y.Rows*p.Y.Cols == 0 {
-		return Result{}, fmt.Errorf("a product of [%d, %d] and [%d, %d]ᵀ into [%d, %d]", p.X.Rows, p.X.Cols, p.W.Rows, p.W.Cols, p.Y.Rows, p.Y.Cols)
-	}
+// elements, and then those of the sample. Shapes must fit, and may not be empty.
+func Judge(p Product) (r Result) {
 	ex := tensor.NewParallelExec(runtime.NumCPU())
 	defer ex.Close()
 	few, s := newSample(p, sampled/8), newSample(p, sampled)
@@ -103,11 +100,11 @@ func Judge(p Product) (Result, error) {
 		s = newSample(p, math.MaxInt)
 	}
 	differ := s.differing(ex, best)
-	r := Result{Verdict: EqualBits, Compared: len(s.want), Equal: len(s.want) - len(differ), Parts: (p.X.Cols + best.Part - 1) / best.Part}
+	r = Result{Verdict: EqualBits, Compared: len(s.want), Equal: len(s.want) - len(differ), Parts: (p.X.Cols + best.Part - 1) / best.Part}
 	if len(differ) > 0 {
 		s.explain(&r, differ)
 	}
-	return r, nil
+	return r
 }
 
 // plans lists the rules to try, each once. Rows of an odd number of elements in memory have a
@@ -180,7 +177,7 @@ func (s *sample) differing(ex *tensor.Exec, plan tensorcore.Plan) (differ []int)
 	tensor.CoreMatMul(ex, out.Mat(), tensor.CoreOperand{Matrix: s.x.Mat(), Least: least}, tensor.CoreOperand{Matrix: s.w.Mat(), Least: least}, tensor.CoreSum{Plan: plan})
 	for i, v := range out.F32() {
 		if s.Bias != nil {
-			v += float32(s.Bias[s.cols[i%len(s.cols)]])
+			v += float32(s.Bias.Values[s.cols[i%len(s.cols)]])
 		}
 		if s.BF16 {
 			v = round(v, 16)
@@ -219,7 +216,7 @@ func (s *sample) explain(r *Result, differ []int) {
 			magnitude += math.Abs(product)
 		}
 		if s.Bias != nil {
-			exact += s.Bias[s.cols[col]]
+			exact += s.Bias.Values[s.cols[col]]
 		}
 		got, allowed := float64(s.want[i]), half*math.Abs(exact)+sums*magnitude+math.SmallestNonzeroFloat32
 		if e := math.Abs(got-exact) / allowed; !(e <= worst) {

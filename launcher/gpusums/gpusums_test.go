@@ -43,9 +43,9 @@ func recorded(t *testing.T) map[string]Product {
 func TestRecordedProducts(t *testing.T) {
 	parts := map[string]int{"split.fp32.128x256x7168": 5, "split.fp32.1x2048x7168": 3, "dgrad.fp32.64x2048x10944": 4, "odd.fp32.64x96x2049": 29, "tf32.fp32.96x16x2048": 32}
 	for name, p := range recorded(t) {
-		r, err := Judge(p)
-		if err != nil || r.Verdict != EqualBits {
-			t.Errorf("%s: %+v, %v", name, r, err)
+		r := Judge(p)
+		if r.Verdict != EqualBits {
+			t.Errorf("%s: %+v", name, r)
 		}
 		if n := parts[name]; n != 0 && r.Parts != n {
 			t.Errorf("%s: %d parts, want %d", name, r.Parts, n)
@@ -74,18 +74,14 @@ func TestAllElements(t *testing.T) {
 		t.Errorf("%d of %d rows are chosen, want %d", len(chosen), n, sampled)
 	}
 	for _, p.All = range []bool{false, true} {
-		r, err := Judge(p)
-		if err != nil || (r.Verdict == Wrong) != p.All || p.All && (r.Compared != n*n || r.Equal != n*n-1 || r.Element != [2]int{row, 5} || r.Got == r.Want || r.Want == "") {
-			t.Errorf("all %v: %+v, %v", p.All, r, err)
+		r := Judge(p)
+		if (r.Verdict == Wrong) != p.All || p.All && (r.Compared != n*n || r.Equal != n*n-1 || r.Element != [2]int{row, 5} || r.Got == r.Want || r.Want == "") {
+			t.Errorf("all %v: %+v", p.All, r)
 		}
 	}
 	p.Y.Values[row*n+5] = math.NaN()
-	r, err := Judge(p)
-	if text, encoding := json.Marshal(r); err != nil || encoding != nil || !strings.Contains(string(text), `"wrong"`) || r.Got != "NaN" {
-		t.Errorf("a NaN: %s, %v, %v", text, err, encoding)
-	}
-	p.W = *p.W.T()
-	if _, err := Judge(p); err == nil || !strings.Contains(err.Error(), "[100, 24] and [24, 100]") {
-		t.Errorf("a product of other shapes: %v", err)
+	r := Judge(p)
+	if text, err := json.Marshal(r); err != nil || !strings.Contains(string(text), `"wrong"`) || r.Got != "NaN" {
+		t.Errorf("a NaN: %s, %v", text, err)
 	}
 }

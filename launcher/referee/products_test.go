@@ -286,6 +286,11 @@ func TestProductsOfGPU(t *testing.T) {
 			head(s)
 		}, "17 of 17", "1 of gradients summed over layers", true},
 		"no gradient": {func(s *gpuStep) { delete(s.files["gradients"], oProj+".weight") }, "14 of 14", "73 with a tensor", false},
+		"other rows": {func(s *gpuStep) {
+			g := s.files["activations"][oProj+".input"]
+			g.values = g.values[g.cols:]
+			s.files["activations"][oProj+".input"] = g
+		}, "13 of 13", "not checked: 2 with tensors whose shapes do not fit", false},
 		"another GPU": {fact("device", "NVIDIA A100"), "no rules for NVIDIA A100", "", false},
 		"no GPU":      {fact("device", "cpu"), "", "", false},
 	} {
