@@ -190,7 +190,7 @@ func (c *check) typed(l layer, x, w, y *Matrix) (p Product, why string) {
 		why = "of tensor-parallel layers"
 	case y.DType != "BF16" && y.DType != "F32":
 		why = "with results in " + y.DType
-	case info.FP8 != nil && !strings.HasSuffix(l.path, ".gate") && l.path != "lm_head":
+	case info.FP8 != "" && !strings.HasSuffix(l.path, ".gate") && l.path != "lm_head":
 		why = "of quantized operands, whose scales are not in the folder"
 	case info.Autocast == "bfloat16": // it casts all operands, and their gradients back
 	case x.DType == "BF16" && (w.DType == "BF16" || w.DType == "F32" && y.DType == "BF16") && !l.fp32: // FSDP casts FP32 weights

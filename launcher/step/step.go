@@ -96,7 +96,7 @@ type Info struct {
 	Differs       []string    `json:"recomputation_differs"` // modules
 	Accumulation  string      `json:"gradient_accumulation"` // its dtype: "float32"
 	Device        string      `json:"device"`                // "NVIDIA H200"
-	FP8           any         `json:"fp8"`                   // the recipe, nil if there is none
+	FP8           string      `json:"fp8"`                   // the recipe of products of 8 bits, and what it covers: "mxfp8 experts"
 }
 
 // otherFacts are keys of step.json that say nothing about right and wrong.
