@@ -257,6 +257,7 @@ func TestPlainTensorCores(t *testing.T) {
 	for _, sum := range []mx.Sum{mx.SumExact, mx.SumH100, mx.SumB200} {
 		for _, threads := range []int{1, 3} {
 			ex := tensor.NewParallelExec(threads)
+			ex.Poison = true
 			defer ex.Close()
 			compare := func(name string, got, want []float32) {
 				t.Helper()
