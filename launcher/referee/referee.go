@@ -43,6 +43,9 @@ func Judge(path string, tell func(*ModuleLine)) (*Report, error) {
 		return nil, err
 	}
 	defer folder.Close()
+	if err := folder.Usable(true); err != nil {
+		return nil, err
+	}
 	j := newJudge(folder)
 	j.tell = tell
 	j.introduce()
@@ -288,6 +291,9 @@ func Write(from, to string) error {
 		return err
 	}
 	defer folder.Close()
+	if err := folder.Usable(false); err != nil {
+		return err
+	}
 	j := newJudge(folder)
 	if len(j.repeats) > 1 {
 		return fmt.Errorf("it holds %d forward passes: the reference writes those of a step of one", len(j.repeats))

@@ -228,6 +228,18 @@ func TestWrite(t *testing.T) {
 	if r.Verdict != Right || r.Compared < 350 || !slices.ContainsFunc(r.Modules, ofLoss) {
 		t.Errorf("%s, %d compared, %v, %+v", r.Verdict, r.Compared, r.Doubts, r.Findings)
 	}
+	// Under names of another program nothing is compared, which is no success.
+	strange := safetensors.Tensor{Name: "blocks.0.in", DType: "F32", Shape: []int{1}, Data: make([]byte, 4)}
+	kept, err := os.ReadFile(filepath.Join(dir, "activations.safetensors"))
+	if err := errors.Join(err, safetensors.Write(filepath.Join(dir, "activations.safetensors"), []safetensors.Tensor{strange}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if r = judge(); r.Verdict != CannotTell || len(r.Doubts) != 1 || !strings.Contains(r.Doubts[0], "such as blocks.0.in; expected are names such as model.layers.0.") {
+		t.Errorf("unknown names: %s, %v", r.Verdict, r.Doubts)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "activations.safetensors"), kept, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	gradients, err := safetensors.Open(filepath.Join(dir, "gradients.safetensors"))
 	if err != nil {
 		t.Fatal(err)

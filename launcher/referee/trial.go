@@ -51,6 +51,9 @@ func (t *trial) read(p reference.Port) (*step.Value, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	if choice := strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept"); !choice && strings.ContainsAny(v.DType[:1], "IUB") && v.DType != "BF16" {
+		return nil, fmt.Errorf("%s is %s: expected floating point numbers", name, v.DType)
+	}
 	if p.Hi > 0 {
 		if len(v.Dims) == 0 || v.Dims[0] == 0 || len(v.Data)/v.Dims[0] < p.Hi {
 			return nil, fmt.Errorf("%s has shape %v: rows of at least %d elements are expected", name, v.Dims, p.Hi)
