@@ -79,7 +79,7 @@ func (t *trial) newCall() (c reference.Call, err error) {
 	c.Fast = t.least > 1e-5
 	c.Given = func(name string) (x reference.Tensor, ok bool) {
 		v := t.held[name]
-		if strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept") {
+		if strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept") || strings.HasSuffix(name, ".scale") {
 			v, _ = t.read(reference.Port{Name: name})
 		}
 		if v == nil {
@@ -377,6 +377,9 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 		}
 	}
 	base := reference.Rounding{Format: lowest, TF32: j.folder.Info.Matmul == "high" || j.folder.Info.Matmul == "medium"}
+	if j.folder.Info.FP8.Recipe != "" {
+		base.Recipe = j.recipe
+	}
 	base.Of = func(name string) reference.Format {
 		if f, ok := formatIn(name); ok {
 			return f
@@ -398,6 +401,53 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 		least = max(least, leastOf(formatNames[base.Autocast]))
 	}
 	return ways, least
+}
+
+// quantized reports whether step.json says that a linear layer's operands have 8 bits. Those of
+// routers and heads never have.
+func (j *judge) quantized(path string) bool {
+	what := "linears"
+	if strings.Contains(path, ".experts.") {
+		what = "experts"
+	}
+	q := j.folder.Info.FP8
+	return q.Recipe != "" && (q.Covers == nil || slices.Contains(q.Covers, what)) && strings.HasPrefix(path, "model.") && !strings.HasSuffix(path, "shared_head.head")
+}
+
+// recipe returns how a linear layer's products are quantized; nil: they are not.
+func (j *judge) recipe(path string) *reference.Recipe {
+	if !j.quantized(path) {
+		return nil
+	}
+	return reference.Recipes[j.folder.Info.FP8.Recipe]
+}
+
+// hasQuantized reports whether a module has products that are quantized.
+func (j *judge) hasQuantized(m *reference.Module) bool {
+	return m.Kind == reference.Linear && j.quantized(m.Path) || m.Kind == reference.Experts && j.quantized(m.Path+".0.") ||
+		slices.ContainsFunc(m.Children, j.hasQuantized)
+}
+
+// checkRecipe notes whether the folder says how products are quantized. If it does not, modules
+// that have such products cannot be judged.
+func (j *judge) checkRecipe() {
+	name := j.folder.Info.FP8.Recipe
+	q, ok := reference.Recipes[name]
+	scaled := func(tensor string) bool { return strings.HasSuffix(tensor, ".scale") }
+	var why string
+	switch {
+	case name == "":
+		return
+	case !ok:
+		why = fmt.Sprintf("which is not known: %s are", strings.Join(slices.Sorted(maps.Keys(reference.Recipes)), ", "))
+	case q.Given && !slices.ContainsFunc(j.folder.Names(step.Activations, false), scaled):
+		why = "whose scales come from earlier steps, and are not in the folder: PATH.input.scale, PATH.weight.scale and PATH.grad_output.scale of each linear layer"
+	default:
+		j.report.Read = append(j.report.Read, fmt.Sprintf("FP8 recipe %s: its quantization is part of the rounding", name))
+		return
+	}
+	j.blind = true
+	j.report.doubt(fmt.Sprintf("modules with quantized products: the FP8 recipe is %.60q, %s", name, why))
 }
 
 // threeWays returns a rounding after every operation, one at the ends of kernels, and one with

@@ -95,10 +95,34 @@ type Info struct {
 	Weights       string      `json:"weights"`               // where they are, if not in the folder
 	Differs       []string    `json:"recomputation_differs"` // modules
 	Accumulation  string      `json:"gradient_accumulation"` // its dtype: "float32"
+	FP8           FP8         `json:"fp8"`
+}
+
+// FP8 says which products had operands of 8 bits. In step.json it may be the recipe's name alone.
+type FP8 struct {
+	Recipe string   `json:"recipe"` // one of reference.Recipes
+	Covers []string `json:"covers"` // "experts", or "linears": all others but routers and head; nil: both
+}
+
+// UnmarshalJSON reads both forms.
+func (q *FP8) UnmarshalJSON(text []byte) error {
+	if json.Unmarshal(text, &q.Recipe) == nil {
+		return nil
+	}
+	type both FP8
+	known := map[string]json.RawMessage{}
+	err := errors.Join(json.Unmarshal(text, &known), json.Unmarshal(text, (*both)(q)))
+	delete(known, "recipe")
+	delete(known, "covers")
+	other := func(s string) bool { return s != "experts" && s != "linears" }
+	if err != nil || len(known) > 0 || slices.ContainsFunc(q.Covers, other) {
+		return fmt.Errorf(`fp8 is %.100s: expected a recipe, or {"recipe": "mxfp8", "covers": ["experts", "linears"]}`, text)
+	}
+	return nil
 }
 
 // otherFacts are keys of step.json that say nothing about right and wrong.
-const otherFacts = "framework torch device attention compile loss loss_value optimizer dtypes non_tensors recomputed grad_dtype fp8"
+const otherFacts = "framework torch device attention compile loss loss_value optimizer dtypes non_tensors recomputed grad_dtype"
 
 // Auxiliary is an auxiliary loss of the routers.
 type Auxiliary struct {

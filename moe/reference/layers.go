@@ -21,7 +21,9 @@ func (f *formula) project(path string, x *node) *node {
 	case f.is("bias_twice") && bias != nil:
 		bias = f.scale(bias, 2)
 	}
+	f.quantizer = f.quantizerOf(path)
 	y := f.linear(x, f.param(path+".weight"), bias)
+	f.quantizer = nil
 	if f.is("halves_swapped") {
 		return f.columns(y, append(span(y.cols/2, y.cols), span(0, y.cols/2)...))
 	}

@@ -267,8 +267,9 @@ func (t *tape) linear(x, w, bias *node) *node {
 	if low := t.rounding.Autocast; low != Exact {
 		x, w = t.cast(x, low), t.cast(w, low)
 	}
-	y := t.node(x.rows, w.rows, promote(x.dtype, w.dtype))
-	y.data = t.product(view(x), view(w).transposed())
+	const input, weight, gradient = 0, 1, 2
+	y, q := t.node(x.rows, w.rows, promote(x.dtype, w.dtype)), t.quantizer
+	y.data = t.product(q.operands(view(x), view(w).transposed(), [2]int{input, weight}))
 	parallel(y.rows, y.cols, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			for i := 0; bias != nil && i < y.cols; i++ {
@@ -280,9 +281,9 @@ func (t *tape) linear(x, w, bias *node) *node {
 	return t.derive(y, func() {
 		dy := matrix{data: y.grad, rows: y.rows, cols: y.cols}
 		if !x.fixed {
-			t.giveAll(x, t.product(dy, view(w)))
+			t.giveAll(x, t.product(q.operands(dy, view(w), [2]int{gradient, weight})))
 		}
-		t.giveAll(w, t.product(dy.transposed(), view(x)))
+		t.giveAll(w, t.product(q.operands(dy.transposed(), view(x), [2]int{gradient, input})))
 		if bias != nil {
 			t.giveSum(bias, y, func(r int, g []float64) { copy(g, y.gradRow(r)) })
 		}
