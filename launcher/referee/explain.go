@@ -47,20 +47,26 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 		return []Cause{{Name: "weight_other", Says: "the weight that it used is not the one in the folder: the weight's own gradient is right, the output and the gradient of the input are not"}}
 	}
 	few := t.sample(line, local)
+	far := t.missed(t.exact, few)
 	try := func(all []hypothesis) {
 		for _, h := range all {
-			if few != nil && !(j.strainUnder(t, h, few, line) <= survives) {
+			// A mistake that explains a wrong output brings the reference nearer to it.
+			if h.ways == nil && len(line.wrong("output")) > 0 && !(t.missUnder(h, few) < far) {
 				continue
 			}
-			s := j.strainUnder(t, h, nil, line)
+			if !(j.strainUnder(t, h, few, line, 1) <= survives) {
+				continue
+			}
+			s := j.strainUnder(t, h, nil, line, 3)
 			if s <= 1 && !(h.ways != nil && s < leastStrain) { // a lower precision's wider floor would hide anything small
 				causes = append(causes, Cause{h.name, h.says, s})
 			}
 		}
 	}
-	try(t.mistakes(line, local))
-	if cause := t.lostChoices(); len(causes) == 0 && cause != nil {
-		return []Cause{*cause}
+	if try(t.mistakes(line, local)); len(causes) == 0 {
+		if cause := t.lostChoices(); cause != nil {
+			return []Cause{*cause}
+		}
 	}
 	if len(causes) == 0 && local {
 		try(append(t.fitted(few, line), j.mixUps(t)...))
@@ -70,6 +76,44 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	}
 	slices.SortStableFunc(causes, func(a, b Cause) int { return compareFloat(a.Strain, b.Strain) })
 	return causes[:min(mostNamed, len(causes))]
+}
+
+// missed is the distance of the recorded outputs from computed ones: on few rows, or on all.
+func (t *trial) missed(o outcome, few *reference.Call) (sum float64) {
+	var rows []int
+	if few != nil {
+		rows = few.Rows(t.module.Kind)
+	}
+	for _, p := range t.module.Outputs {
+		if v := t.held[p.Label()]; v != nil {
+			got, want := v.Rows(rows, t.tokens).Data, o[p.Label()].Rows(rows, t.tokens).Data
+			sum += distance(got[:min(len(got), len(want))], want, nil)
+		}
+	}
+	return sum
+}
+
+// missUnder is missed under a hypothesis.
+func (t *trial) missUnder(h hypothesis, few *reference.Call) float64 {
+	call := t.call
+	if few != nil {
+		call = *few
+	}
+	h.apply(&call)
+	o, err := t.module.Run(call)
+	if err != nil {
+		return inf
+	}
+	return t.missed(o, few)
+}
+
+// apply makes the mistake in a call.
+func (h hypothesis) apply(call *reference.Call) {
+	if h.change == nil {
+		call.Mistake = h.name
+	} else {
+		h.change(call)
+	}
 }
 
 // sample returns a call of few rows, the worst among them; nil: the trial is small, or needs all.
@@ -103,22 +147,19 @@ func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
 	return &call
 }
 
-// strainUnder is the largest strain of the trial under a hypothesis: on few rows with one rounding,
-// or on all with the gradients of weights.
-func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *ModuleLine) (strain float64) {
+// strainUnder is the largest strain of the trial under a hypothesis with the first of its roundings:
+// on few rows, or on all with the gradients of weights.
+func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *ModuleLine, most int) (strain float64) {
 	call, ways := t.call, h.ways
 	if ways == nil {
 		ways = t.ways
 	}
+	ways = ways[:min(most, len(ways))]
 	var rows []int
 	if few != nil {
-		call, ways, rows = *few, ways[:1], few.Rows(t.module.Kind)
+		call, rows = *few, few.Rows(t.module.Kind)
 	}
-	if h.change == nil {
-		call.Mistake = h.name
-	} else {
-		h.change(&call)
-	}
+	h.apply(&call)
 	exact, floors, err := t.compute(call, ways)
 	if err != nil {
 		return inf
@@ -126,7 +167,7 @@ func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *M
 	all := t.compareAll(exact, floors, rows)
 	for _, c := range line.Comparisons {
 		want, ok := exact[c.Name]
-		if c.What != "gradient" || !ok || few != nil || len(j.repeats) > 1 || h.elsewhere {
+		if c.What != "gradient" || !ok || most == 1 || len(j.repeats) > 1 || h.elsewhere {
 			continue
 		}
 		var noise [][]float64
@@ -310,15 +351,9 @@ var fits = map[string]struct {
 
 // fitted returns the mistakes with their constants. few may be nil.
 func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis) {
-	recorded := t.held[t.module.Outputs[0].Label()]
-	if len(line.wrong("output")) == 0 || recorded == nil {
+	if len(line.wrong("output")) == 0 || t.held[t.module.Outputs[0].Label()] == nil {
 		return nil
 	}
-	call := t.call
-	if few != nil {
-		call = *few
-	}
-	got := recorded.Rows(call.Rows(t.module.Kind), t.tokens).Data
 	for _, m := range reference.Mistakes() {
 		f, ok := fits[m.Name]
 		if !ok || !slices.Contains(m.Kinds, t.module.Kind) {
@@ -326,24 +361,16 @@ func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis)
 		}
 		tried := map[string]float64{}
 		miss := func(x float64) float64 {
-			trying := call
-			trying.Mistake = fmt.Sprintf(f.name, x)
-			e, ok := tried[trying.Mistake]
-			if ok {
-				return e
+			name := fmt.Sprintf(f.name, x)
+			if _, ok := tried[name]; !ok {
+				tried[name] = t.missUnder(hypothesis{name: name}, few)
 			}
-			o, err := t.module.Run(trying)
-			if e = inf; err == nil {
-				e = distance(got, o[t.module.Outputs[0].Label()].Data, nil)
-			}
-			tried[trying.Mistake] = e
-			return e
+			return tried[name]
 		}
 		if f.to == 0 {
 			f.to = float64(t.call.Batch.Seq)
 		}
-		unmistaken := distance(got, t.exact[t.module.Outputs[0].Label()].Rows(call.Rows(t.module.Kind), t.tokens).Data, nil)
-		constant := leastAt(f.from, f.to, unmistaken/2, miss)
+		constant := leastAt(f.from, f.to, t.missed(t.exact, few)/2, miss)
 		all = append(all, hypothesis{name: fmt.Sprintf(f.name, constant), says: fmt.Sprintf(f.says, constant)})
 	}
 	return all
