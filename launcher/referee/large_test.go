@@ -113,6 +113,12 @@ func TestFP8(t *testing.T) {
 			text, _ := report.JSON()
 			t.Errorf("%+v: %v, %.3000s", c, err, text[bytes.Index(text, []byte(`"findings"`)):])
 		}
+		hides := func(name string) bool {
+			return slices.ContainsFunc(report.Hidden, func(h Hidden) bool { return h.Name == name && h.Change < medianBound*h.Floor })
+		}
+		if !hides("norm_eps_1e-12") || !hides("softcap") || hides("norm_missing") || hides("mask_late") || hides("gate_detached") {
+			t.Errorf("%+v hides %+v", c, report.Hidden)
+		}
 		for statistic, strain := range report.Strains {
 			if c.want == Right && strain >= 0.5 {
 				t.Errorf("%+v: %s is at %.2f of its threshold", c, statistic, strain)

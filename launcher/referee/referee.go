@@ -225,6 +225,8 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	}
 	if len(line.wrong()) > 0 {
 		line.Causes = j.explain(worst, line)
+	} else if !m.Kind.Glue() {
+		j.hidden(worst)
 	}
 	return line, nil
 }
