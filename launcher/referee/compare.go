@@ -73,6 +73,7 @@ type tensorPair struct {
 	floors    [][]float64
 	rows      int
 	least     float64 // the smallest relative error that storage explains
+	summed    float64 // what storing the parts of a sum adds to all other errors
 }
 
 // compareRows judges the median row, rows that are far off, and a bias of all elements. Outlier
@@ -180,6 +181,7 @@ func (p tensorPair) compareWhole(what, name string) Comparison {
 	for _, f := range p.floors {
 		noise = max(noise, distance(f, p.want, nil))
 	}
+	noise = math.Hypot(noise, p.summed*all)
 	d := distance(p.got, p.want, nil)
 	c.Error, c.Floor = d/max(all, tiny), noise/max(all, tiny)
 	c.Worst, c.WorstFloor = c.Error, c.Floor

@@ -116,7 +116,8 @@ func (j *judge) gradient(name string, want []float64, floors [][]float64) (*Comp
 		}
 	}
 	if n := len(parts); n > 1 { // each rank's gradient is rounded, and each partial sum of a ring
-		p.least *= math.Sqrt(1 + float64(n)/2)
+		p.summed = p.least * math.Sqrt(float64(n)/2)
+		p.least = math.Hypot(p.least, p.summed)
 	}
 	c := p.compareWhole("gradient", name)
 	return &c, nil

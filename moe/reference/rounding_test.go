@@ -29,6 +29,18 @@ func TestRounding(t *testing.T) {
 	}
 }
 
+// A sigmoid near 1 has the error of code that takes its steps in FP32.
+func TestSigmoidSteps(t *testing.T) {
+	for _, x := range []float64{-3, 0.5, 9, 12, 14.5} {
+		for format, want := range map[Format]float64{Exact: sigmoid(x), FP32: float64(1 / (1 + float32(math.Exp(-x)))), BF16: BF16.Round(float64(1 / (1 + float32(math.Exp(-x)))))} {
+			tp := &tape{}
+			if got := tp.sigmoid(tp.constant(1, 1, []float64{x}, format)).data[0]; got != want {
+				t.Errorf("sigmoid(%g) in format %d is %.9g, want %.9g", x, format, got, want)
+			}
+		}
+	}
+}
+
 // The ways of rounding move a module by what the format costs, and differ.
 func TestFloors(t *testing.T) {
 	g := openGolden(t, "deepseek_v3_tiny")
