@@ -79,7 +79,7 @@ func (t *trial) newCall() (c reference.Call, err error) {
 	c.Fast = t.least > 1e-5
 	c.Given = func(name string) (x reference.Tensor, ok bool) {
 		v := t.held[name]
-		if strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept") || strings.HasSuffix(name, ".scale") {
+		if strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept") {
 			v, _ = t.read(reference.Port{Name: name})
 		}
 		if v == nil {
@@ -428,26 +428,17 @@ func (j *judge) hasQuantized(m *reference.Module) bool {
 		slices.ContainsFunc(m.Children, j.hasQuantized)
 }
 
-// checkRecipe notes whether the folder says how products are quantized. If it does not, modules
-// that have such products cannot be judged.
+// checkRecipe notes whether the scales of quantized products are known. If they are not, modules that
+// have such products cannot be judged.
 func (j *judge) checkRecipe() {
 	name := j.folder.Info.FP8.Recipe
-	q, ok := reference.Recipes[name]
-	scaled := func(tensor string) bool { return strings.HasSuffix(tensor, ".scale") }
-	var why string
-	switch {
-	case name == "":
-		return
-	case !ok:
-		why = fmt.Sprintf("which is not known: %s are", strings.Join(slices.Sorted(maps.Keys(reference.Recipes)), ", "))
-	case q.Given && !slices.ContainsFunc(j.folder.Names(step.Activations, false), scaled):
-		why = "whose scales come from earlier steps, and are not in the folder: PATH.input.scale, PATH.weight.scale and PATH.grad_output.scale of each linear layer"
-	default:
-		j.report.Read = append(j.report.Read, fmt.Sprintf("FP8 recipe %s: its quantization is part of the rounding", name))
-		return
+	if reference.Recipes[name] != nil {
+		j.report.Read = append(j.report.Read, "FP8 recipe "+name+": its casts are part of the rounding")
+	} else if name != "" {
+		j.blind = true
+		j.report.doubt(fmt.Sprintf("modules with FP8 products: the scales of recipe %.60q do not follow from the data; those of %s do", name,
+			strings.Join(slices.Sorted(maps.Keys(reference.Recipes)), ", ")))
 	}
-	j.blind = true
-	j.report.doubt(fmt.Sprintf("modules with quantized products: the FP8 recipe is %.60q, %s", name, why))
 }
 
 // threeWays returns a rounding after every operation, one at the ends of kernels, and one with

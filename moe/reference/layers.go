@@ -21,9 +21,11 @@ func (f *formula) project(path string, x *node) *node {
 	case f.is("bias_twice") && bias != nil:
 		bias = f.scale(bias, 2)
 	}
-	f.quantizer = f.quantizerOf(path)
+	if of := f.rounding.Recipe; of != nil {
+		f.recipe = of(path)
+	}
 	y := f.linear(x, f.param(path+".weight"), bias)
-	f.quantizer = nil
+	f.recipe = nil
 	if f.is("halves_swapped") {
 		return f.columns(y, append(span(y.cols/2, y.cols), span(0, y.cols/2)...))
 	}

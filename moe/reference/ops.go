@@ -270,9 +270,8 @@ func (t *tape) linear(x, w, bias *node) *node {
 	if low := t.rounding.Autocast; low != Exact {
 		x, w = t.cast(x, low), t.cast(w, low)
 	}
-	const input, weight, gradient = 0, 1, 2
-	y, q := t.node(x.rows, w.rows, promote(x.dtype, w.dtype)), t.quantizer
-	y.data = t.product(q.operands(view(x), view(w).transposed(), [2]int{input, weight}))
+	y, q := t.node(x.rows, w.rows, promote(x.dtype, w.dtype)), t.recipe
+	y.data = t.product(q.operands(view(x), input, view(w).transposed(), weight))
 	parallel(y.rows, y.cols, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			for i := 0; bias != nil && i < y.cols; i++ {
@@ -284,9 +283,9 @@ func (t *tape) linear(x, w, bias *node) *node {
 	return t.derive(y, func() {
 		dy := matrix{data: y.grad, rows: y.rows, cols: y.cols}
 		if !x.fixed {
-			t.giveAll(x, t.product(q.operands(dy, view(w), [2]int{gradient, weight})))
+			t.giveAll(x, t.product(q.operands(dy, outputGradient, view(w), weight)))
 		}
-		t.giveAll(w, t.product(q.operands(dy.transposed(), view(x), [2]int{gradient, input})))
+		t.giveAll(w, t.product(q.operands(dy.transposed(), outputGradient, view(x), input)))
 		if bias != nil {
 			t.giveSum(bias, y, func(r int, g []float64) { copy(g, y.gradRow(r)) })
 		}

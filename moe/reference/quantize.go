@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"math"
-	"strings"
-)
+import "math"
 
 // Recipe says how products cast their operands to 8 bits. Each block of an operand has a scale: the
 // stored values times it are the operand. Blocks are given as [rows, columns] where the columns are
@@ -12,17 +9,15 @@ type Recipe struct {
 	Inputs, Weights [2]int // the blocks of inputs and output gradients, and of weights
 	Scale           func(amax, most float64) float64
 	E5M2            bool // the format of output gradients; all else is E4M3
-	Given           bool // scales are those of the run, whole tensors have one each
 }
 
-// Recipes are those whose scales follow from the data, and delayed scaling, whose do not.
+// Recipes are those whose scales follow from the data.
 var Recipes = map[string]*Recipe{
 	"mxfp8":       {Inputs: [2]int{1, 32}, Weights: [2]int{1, 32}, Scale: floorScale},
 	"mxfp8_rceil": {Inputs: [2]int{1, 32}, Weights: [2]int{1, 32}, Scale: ceilScale},
 	"blockwise":   {Inputs: [2]int{1, 128}, Weights: [2]int{128, 128}, Scale: freeScale},
 	"rowwise":     {Inputs: [2]int{1, 0}, Weights: [2]int{1, 0}, Scale: ceilScale},
 	"tensorwise":  {Scale: freeScale, E5M2: true},
-	"delayed":     {E5M2: true, Given: true},
 }
 
 // freeScale takes the largest magnitude to the largest value of the format.
@@ -30,7 +25,7 @@ func freeScale(amax, most float64) float64 { return max(FP32.Round(amax/most), 0
 
 // ceilScale is freeScale, rounded up to a power of two (RCEIL).
 func ceilScale(amax, most float64) float64 {
-	fraction, exp := math.Frexp(FP32.Round(amax / most))
+	fraction, exp := math.Frexp(freeScale(amax, most))
 	if fraction == 0.5 {
 		exp--
 	}
@@ -62,92 +57,62 @@ func (e element) round(x float64) float64 {
 	return min(max(math.Float64frombits(bits), -e.most), e.most)
 }
 
-// cast returns an operand as it is after the cast to 8 bits and back.
-func (q *Recipe) cast(m matrix, block [2]int, e element, given float64) matrix {
-	rows, cols := block[0], block[1]
-	if m.flipped {
-		rows, cols = cols, rows
-		m.rows, m.cols = m.cols, m.rows
-	}
-	if rows == 0 {
-		rows = m.rows
-	}
-	if cols == 0 {
-		cols = m.cols
-	}
-	y := make([]float64, len(m.data))
-	blocks := (m.rows + rows - 1) / max(rows, 1)
-	parallel(blocks, len(m.data)/max(blocks, 1)*4, func(lo, hi int) {
-		for top := lo * rows; top < min(hi*rows, m.rows); top += rows {
-			for left := 0; left < m.cols; left += cols {
-				q.castBlock(y, m, [4]int{top, min(top+rows, m.rows), left, min(left+cols, m.cols)}, e, given)
-			}
-		}
-	})
-	if m.flipped {
-		m.rows, m.cols = m.cols, m.rows
-	}
-	return matrix{data: y, rows: m.rows, cols: m.cols, flipped: m.flipped}
-}
+// operand says what an operand of a product is.
+type operand int
 
-// castBlock casts rows [at[0], at[1]) of columns [at[2], at[3]).
-func (q *Recipe) castBlock(y []float64, m matrix, at [4]int, e element, scale float64) {
-	if amax := 0.0; !q.Given {
-		for r := at[0]; r < at[1]; r++ {
-			for _, x := range m.data[r*m.cols+at[2] : r*m.cols+at[3]] {
-				amax = max(amax, math.Abs(x))
-			}
-		}
-		if scale = 1; amax > 0 {
-			scale = q.Scale(amax, e.most)
-		}
-	}
-	for r := at[0]; r < at[1]; r++ {
-		for i := r*m.cols + at[2]; i < r*m.cols+at[3]; i++ {
-			y[i] = e.round(float64(float32(m.data[i]/scale))) * scale // code divides in FP32
-		}
-	}
-}
+const (
+	input operand = iota
+	weight
+	outputGradient
+)
 
-// quantizer casts the operands of one linear layer.
-type quantizer struct {
-	*Recipe
-	scales [3]float64 // of the input, the weight and the output gradient, if they are given
-}
-
-// quantizerOf returns that of a linear layer; nil: its products are not quantized.
-func (f *formula) quantizerOf(path string) *quantizer {
-	if f.rounding.Recipe == nil || f.rounding.Recipe(path) == nil {
-		return nil
-	}
-	q := &quantizer{Recipe: f.rounding.Recipe(path)}
-	for i, name := range strings.Fields("input weight grad_output") {
-		if !q.Given {
-			break
-		}
-		scale, ok := f.call.Given(path + "." + name + ".scale")
-		if !ok || len(scale.Data) != 1 || !(scale.Data[0] > 0) {
-			f.fail("delayed scaling needs the scale of its %s: expected one positive number as %s.%s.scale, by which stored values are multiplied", name, path, name)
-			scale.Data = []float64{1}
-		}
-		q.scales[i] = scale.Data[0]
-	}
-	return q
-}
-
-// operands casts both operands of a product. Each is summed over its columns.
-func (q *quantizer) operands(a, b matrix, kinds [2]int) (matrix, matrix) {
+// operands casts both operands of a product, which sums over the columns of a and the rows of b.
+func (q *Recipe) operands(a matrix, isA operand, b matrix, isB operand) (matrix, matrix) {
 	if q == nil {
 		return a, b
 	}
-	one := func(m matrix, kind int) matrix {
-		e, block := e4m3, q.Inputs
-		if kind == 1 {
-			block = q.Weights
-		} else if kind == 2 && q.E5M2 {
-			e = e5m2
-		}
-		return q.cast(m, block, e, q.scales[kind])
+	return q.cast(a, isA), q.cast(b.transposed(), isB).transposed()
+}
+
+// cast returns an operand as it is after the cast to 8 bits and back.
+func (q *Recipe) cast(m matrix, is operand) matrix {
+	e, block := e4m3, q.Inputs
+	if is == weight {
+		block = q.Weights
+	} else if is == outputGradient && q.E5M2 {
+		e = e5m2
 	}
-	return one(a, kinds[0]), one(b.transposed(), kinds[1]).transposed()
+	size := [2]int{m.rows, m.cols} // of the data
+	if m.flipped {
+		size[0], size[1], block[0], block[1] = size[1], size[0], block[1], block[0]
+	}
+	for i, n := range size {
+		if block[i] == 0 {
+			block[i] = n
+		}
+	}
+	y := make([]float64, len(m.data))
+	strips := (size[0] + block[0] - 1) / max(block[0], 1)
+	parallel(strips, 4*len(m.data)/max(strips, 1), func(lo, hi int) {
+		for top := lo * block[0]; top < min(hi*block[0], size[0]); top += block[0] {
+			for left := 0; left < size[1]; left += block[1] {
+				right := min(left+block[1], size[1])
+				amax, scale := 0.0, 1.0
+				for r := top; r < min(top+block[0], size[0]); r++ {
+					for _, x := range m.data[r*size[1]+left : r*size[1]+right] {
+						amax = max(amax, math.Abs(x))
+					}
+				}
+				if amax > 0 {
+					scale = q.Scale(amax, e.most)
+				}
+				for r := top; r < min(top+block[0], size[0]); r++ {
+					for i := r*size[1] + left; i < r*size[1]+right; i++ {
+						y[i] = e.round(float64(float32(m.data[i]/scale))) * scale // code divides in FP32
+					}
+				}
+			}
+		}
+	})
+	return matrix{data: y, rows: m.rows, cols: m.cols, flipped: m.flipped}
 }

@@ -23,12 +23,12 @@ func (n *node) gradRow(r int) []float64 { return n.grad[r*n.cols : (r+1)*n.cols]
 
 // tape records operations, to run their derivatives in reverse.
 type tape struct {
-	rounding  Rounding
-	fast      bool
-	inside    int        // depth of kernels whose results are rounded at their ends only
-	lost      uint32     // bits of mantissa that products lose of FP32 operands
-	quantizer *quantizer // of the linear layer that runs; nil: its products are not quantized
-	backward  []func()
+	rounding Rounding
+	fast     bool
+	inside   int     // depth of kernels whose results are rounded at their ends only
+	lost     uint32  // bits of mantissa that products lose of FP32 operands
+	recipe   *Recipe // of the products that run; nil: they are not quantized
+	backward []func()
 }
 
 // node returns a matrix of zeros for the result of an operation.
