@@ -338,7 +338,7 @@ func writeResults(model *reference.Config, results outcome, to string) error {
 	return nil
 }
 
-// encoded returns a tensor as integers if it is a choice, as BF16 if that holds it, or else as FP32.
+// encoded returns a tensor as integers if it is a choice, as BF16 if that holds it, or as FP32.
 func encoded(name string, v reference.Tensor) safetensors.Tensor {
 	t := safetensors.Tensor{Name: name, DType: safetensors.F32, Shape: v.Dims}
 	short := reference.BF16.Holds(v.Data)

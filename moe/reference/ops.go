@@ -107,8 +107,8 @@ func (t *tape) reciprocal(x *node) *node {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// sigmoid is 1 / (1 + exp(-x)), which code computes in steps of FP32: near 1, the sum loses more than
-// the result. It goes backward from its rounded result, as autograd does.
+// sigmoid is 1 / (1 + exp(-x)), which code computes in steps of FP32: near 1, the sum loses more
+// than the result. It goes backward from its rounded result, as autograd does.
 func (t *tape) sigmoid(x *node) *node {
 	f := accumulator(x)
 	return t.apply(x, func(x float64) float64 { return f.Round(1 / f.Round(1+f.Round(math.Exp(-x)))) },
