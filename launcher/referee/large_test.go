@@ -88,6 +88,18 @@ func record(b testing.TB, dir, config, facts, mistake string) (size int64) {
 	return size
 }
 
+func TestQuantizedLayers(t *testing.T) {
+	for path, covers := range map[string]string{"model.layers.1.mlp.experts.3.up_proj": "experts", "model.layers.1.mlp.shared_experts.up_proj": "linears",
+		"model.layers.0.self_attn.o_proj": "linears", "lm_head": "", "model.layers.2.shared_head.head": ""} {
+		for _, what := range []string{"experts", "linears"} {
+			j := &judge{folder: &step.Folder{Info: step.Info{FP8: step.FP8{Recipe: "mxfp8", Covers: []string{what}}}}}
+			if got := j.quantized(path); got != (what == covers) {
+				t.Errorf("%s is quantized: %v, where the recipe covers %s", path, got, what)
+			}
+		}
+	}
+}
+
 // The cast to 8 bits is part of the rounding where step.json says so. It hides no mistake that is
 // larger. Where the folder does not say how, it cannot be told.
 func TestFP8(t *testing.T) {
@@ -98,7 +110,7 @@ func TestFP8(t *testing.T) {
 		{`"mxfp8"`, `"mxfp8"`, "", Right},
 		{`{"recipe": "blockwise", "covers": ["experts"]}`, `{"recipe": "blockwise", "covers": ["experts"]}`, "", Right},
 		{`"tensorwise"`, `"tensorwise"`, "", Right},
-		{`"mxfp8"`, `null`, "", Wrong},
+		{`"mxfp8"`, `null`, "", Wrong}, {`"mxfp8"`, `{"recipe": "mxfp8", "covers": ["experts"]}`, "", Wrong},
 		{`"mxfp8"`, `"mxfp8"`, "experts_weight_squared", Wrong},
 		{`"mxfp8"`, `"delayed"`, "", CannotTell},
 		{`"mxfp8"`, `"int4"`, "", CannotTell},

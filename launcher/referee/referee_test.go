@@ -86,6 +86,16 @@ func TestComparisons(t *testing.T) {
 	}
 }
 
+// What storing the parts of a sum adds is part of the floor.
+func TestFloorOfParts(t *testing.T) {
+	p := pairOf(rand.New(rand.NewPCG(8, 1)))
+	alone := p.compareWhole("gradient", "w").Floor
+	p.summed = 3 * alone
+	if got := p.compareWhole("gradient", "w").Floor; math.Abs(got/alone-math.Sqrt(10)) > 1e-6 {
+		t.Errorf("the floor grows from %g to %g", alone, got)
+	}
+}
+
 func scaled(x []float64, by float64) {
 	for i := range x {
 		x[i] *= by

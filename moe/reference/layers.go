@@ -25,7 +25,6 @@ func (f *formula) project(path string, x *node) *node {
 		f.recipe = of(path)
 	}
 	y := f.linear(x, f.param(path+".weight"), bias)
-	f.recipe = nil
 	if f.is("halves_swapped") {
 		return f.columns(y, append(span(y.cols/2, y.cols), span(0, y.cols/2)...))
 	}

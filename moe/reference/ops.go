@@ -271,6 +271,7 @@ func (t *tape) linear(x, w, bias *node) *node {
 		x, w = t.cast(x, low), t.cast(w, low)
 	}
 	y, q := t.node(x.rows, w.rows, promote(x.dtype, w.dtype)), t.recipe
+	t.recipe = nil
 	y.data = t.product(q.operands(view(x), input, view(w).transposed(), weight))
 	parallel(y.rows, y.cols, func(lo, hi int) {
 		for r := lo; r < hi; r++ {

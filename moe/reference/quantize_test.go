@@ -95,7 +95,9 @@ func TestQuantizedProducts(t *testing.T) {
 		tp, x, w := &tape{recipe: recipe}, load(t, "mx_linear", "x"), load(t, "mx_linear", "w")
 		y := tp.linear(x, w, nil)
 		y.grad = load(t, "mx_linear", "dy").data
-		tp.run()
+		if tp.run(); tp.recipe != nil {
+			t.Error("the recipe also holds for the next product")
+		}
 		for name, got := range map[string][]float64{"y": y.data, "dx": x.grad, "dw": w.grad} {
 			if d := distance(got, load(t, "mx_linear", name).data); (d < 3e-3) != (recipe != nil) || math.IsNaN(d) {
 				t.Errorf("%s is off by %.2g, quantized: %v", name, d, recipe != nil)

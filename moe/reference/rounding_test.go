@@ -20,8 +20,11 @@ func TestRounding(t *testing.T) {
 		{FP16, 1 + 1.0/2048, 1}, {FP16, 1 + 3.0/2048, 1 + 4.0/2048}, {FP16, 65519, 65504}, {FP16, 65520, inf}, {FP16, 0x1p-25, 0}, {FP16, 0x1.8p-24, 0x1p-23},
 		{FP32, 1 + 0x1p-24, 1}, {FP32, 1 + 0x1.8p-23, 1 + 0x1p-22}, {Exact, 0.1, 0.1},
 	} {
-		if got := c.format.Round(c.x); got != c.want {
-			t.Errorf("format %d: %g is rounded to %g, want %g", c.format, c.x, got, c.want)
+		all := []float64{c.x}
+		held := c.format.Holds(all)
+		c.format.roundAll(all)
+		if got := c.format.Round(c.x); got != c.want || all[0] != c.want || held != (c.x == c.want) {
+			t.Errorf("format %d: %g is rounded to %g and %g, want %g; held: %v", c.format, c.x, got, all[0], c.want, held)
 		}
 	}
 	if x := BF16.Round(math.NaN()); x == x {

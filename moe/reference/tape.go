@@ -27,7 +27,7 @@ type tape struct {
 	fast     bool
 	inside   int     // depth of kernels whose results are rounded at their ends only
 	lost     uint32  // bits of mantissa that products lose of FP32 operands
-	recipe   *Recipe // of the products that run; nil: they are not quantized
+	recipe   *Recipe // of the next linear layer; nil: its products are not quantized
 	backward []func()
 }
 
