@@ -24,6 +24,9 @@ var fits = map[string]struct {
 	"act_clamped":          {"act_clamped:%.6g", "gate and up are clamped at %.4g", 1e-3, 1000},
 	"rope_positions_other": {"rope_positions_other:%.6g", "the positions of the rotary embedding are multiplied by %.4g", 1.0 / 64, 64},
 
+	// A table that is written by hand has both of these.
+	"rope_base_10000": {"rope_positions_other:%.6g,10000", "the rotary base is 10,000, not config.json's rope_theta, and the positions are multiplied by %.4g", 1.0 / 64, 64},
+
 	"norm_no_eps":      {"norm_eps_%.3g", "the norm's eps is %.2g", 1e-9, 1},
 	"norm_eps_outside": {"norm_eps_outside:%.3g", "the norm's eps is outside the root: it divides by rms + eps, with an eps of %.2g", 1e-9, 1},
 }
