@@ -56,7 +56,7 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 			if !(j.strainUnder(t, h, few, line, 1) <= survives) {
 				continue
 			}
-			s := j.strainUnder(t, h, nil, line, 3)
+			s := j.strainUnder(t, h, t.call, line, 3)
 			if s <= 1 && !(h.ways != nil && s < leastStrain) { // a lower precision's wider floor would hide anything small
 				causes = append(causes, Cause{h.name, h.says, s})
 			}
@@ -78,11 +78,8 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 }
 
 // missed is the distance of the recorded outputs from computed ones: on few rows, or on all.
-func (t *trial) missed(o outcome, few *reference.Call) (sum float64) {
-	var rows []int
-	if few != nil {
-		rows = few.Rows(t.module.Kind)
-	}
+func (t *trial) missed(o outcome, few reference.Call) (sum float64) {
+	rows := few.Rows(t.module.Kind)
 	for _, p := range t.module.Outputs {
 		if v := t.held[p.Label()]; v != nil {
 			got, want := v.Rows(rows, t.tokens).Data, o[p.Label()].Rows(rows, t.tokens).Data
@@ -93,13 +90,9 @@ func (t *trial) missed(o outcome, few *reference.Call) (sum float64) {
 }
 
 // missUnder is missed under a hypothesis.
-func (t *trial) missUnder(h hypothesis, few *reference.Call) float64 {
-	call := t.call
-	if few != nil {
-		call = *few
-	}
-	h.apply(&call)
-	o, err := t.module.Run(call)
+func (t *trial) missUnder(h hypothesis, few reference.Call) float64 {
+	h.apply(&few)
+	o, err := t.module.Run(few)
 	if err != nil {
 		return inf
 	}
@@ -115,12 +108,13 @@ func (h hypothesis) apply(call *reference.Call) {
 	}
 }
 
-// sample returns a call of few rows, the worst among them; nil: the trial is small, or needs all.
-func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
-	if !local || t.tokens <= mostTried || t.module.Kind.Glue() {
-		return nil
-	}
+// sample returns a call of few rows, the worst among them, or of all if the trial is small or needs
+// them.
+func (t *trial) sample(line *ModuleLine, local bool) reference.Call {
 	call := t.call
+	if !local || t.tokens <= mostTried || t.module.Kind.Glue() {
+		return call
+	}
 	unit := 1 // tokens that are selected together
 	if !t.module.Kind.TokenWise() {
 		unit = call.Batch.Seq
@@ -143,21 +137,17 @@ func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
 	} else {
 		call.Sequences = picks
 	}
-	return &call
+	return call
 }
 
 // strainUnder is the largest strain of the trial under a hypothesis, with at most some of its
 // roundings: on few rows, or on all. With more than one, gradients of weights count.
-func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *ModuleLine, most int) (strain float64) {
-	call, ways := t.call, h.ways
+func (j *judge) strainUnder(t *trial, h hypothesis, call reference.Call, line *ModuleLine, most int) (strain float64) {
+	ways, rows := h.ways, call.Rows(t.module.Kind)
 	if ways == nil {
 		ways = t.ways
 	}
 	ways = ways[:min(most, len(ways))]
-	var rows []int
-	if few != nil {
-		call, rows = *few, few.Rows(t.module.Kind)
-	}
 	h.apply(&call)
 	exact, floors, err := t.compute(call, ways)
 	if err != nil {

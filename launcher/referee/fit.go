@@ -31,8 +31,8 @@ var fits = map[string]struct {
 	"norm_eps_outside": {"norm_eps_outside:%.3g", "the norm's eps is outside the root: it divides by rms + eps, with an eps of %.2g", 1e-9, 1},
 }
 
-// fitted returns the mistakes with their constants. few may be nil.
-func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis) {
+// fitted returns the mistakes with their constants.
+func (t *trial) fitted(few reference.Call, line *ModuleLine) (all []hypothesis) {
 	if len(line.wrong("output")) == 0 || t.held[t.module.Outputs[0].Label()] == nil {
 		return nil
 	}
