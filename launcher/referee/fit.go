@@ -15,7 +15,7 @@ var fits = map[string]struct {
 	name, says string
 	from, to   float64
 }{
-	"scale_other":          {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
+	"scale_other":          {"scale_other:%.8g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
 	"window_other":         {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
 	"chunk_other":          {"chunk_other:%.0f", "the mask lets tokens see only their own chunk of %.0f tokens", 1, 4096},
 	"documents_other":      {"documents_other:%.0f", "the mask cuts each sequence at token %.0f, as if another document began there", 1, 0},
@@ -58,13 +58,13 @@ func (t *trial) fitted(few reference.Call, line *ModuleLine) (all []hypothesis) 
 	return all
 }
 
-// leastAt returns where f is least between two positive numbers: on grids of ratios, each finer. It
-// gives up on a constant that leaves more than most.
+// leastAt returns where f is least between two positive numbers: on grids of ratios, each finer, as
+// long as that helps. It gives up on a constant that leaves more than most.
 func leastAt(from, to, most float64, f func(float64) float64) float64 {
 	const points = 36
 	best, nearest := from, inf
-	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000001 && (ratio > 1.003 || nearest < most); ratio = math.Pow(ratio, 0.25) {
-		center, steps := best, 5
+	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.0000001 && (ratio > 1.003 || nearest < most); ratio = math.Pow(ratio, 0.25) {
+		center, steps, before := best, 5, nearest
 		if math.IsInf(nearest, 1) {
 			center, steps = math.Sqrt(from*to), points/2
 		}
@@ -73,6 +73,9 @@ func leastAt(from, to, most float64, f func(float64) float64) float64 {
 			if e := f(x); e < nearest {
 				best, nearest = x, e
 			}
+		}
+		if ratio < 1.003 && nearest > 0.99*before {
+			break
 		}
 	}
 	return best
