@@ -50,7 +50,7 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	try := func(all []hypothesis) {
 		for _, h := range all {
 			// A mistake that explains a wrong output brings the reference nearer to it.
-			if h.ways == nil && len(line.wrong("output")) > 0 && !(t.missUnder(h, few) < far) {
+			if nearer := h.ways == nil && len(line.wrong("output")) > 0 && far < inf; nearer && !(t.missUnder(h, few) < far) {
 				continue
 			}
 			if !(j.strainUnder(t, h, few, line, 1) <= survives) {
