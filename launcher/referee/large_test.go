@@ -92,7 +92,7 @@ func TestQuantizedLayers(t *testing.T) {
 	for path, covers := range map[string]string{"model.layers.1.mlp.experts.3.up_proj": "experts", "model.layers.1.mlp.shared_experts.up_proj": "linears",
 		"model.layers.0.self_attn.o_proj": "linears", "lm_head": "", "model.layers.2.shared_head.head": ""} {
 		for _, what := range []string{"experts", "linears"} {
-			j := &judge{folder: &step.Folder{Info: step.Info{FP8: step.FP8{Recipe: "mxfp8", Covers: []string{what}}}}}
+			j := &judge{folder: &step.Folder{Info: step.Info{FP8: "mxfp8 " + what}}}
 			if got := j.quantized(path); got != (what == covers) {
 				t.Errorf("%s is quantized: %v, where the recipe covers %s", path, got, what)
 			}
@@ -108,12 +108,12 @@ func TestFP8(t *testing.T) {
 		want                    Verdict
 	}{
 		{`"mxfp8"`, `"mxfp8"`, "", Right},
-		{`{"recipe": "blockwise", "covers": ["experts"]}`, `{"recipe": "blockwise", "covers": ["experts"]}`, "", Right},
+		{`"blockwise experts"`, `"blockwise experts"`, "", Right},
 		{`"tensorwise"`, `"tensorwise"`, "", Right},
-		{`"mxfp8"`, `null`, "", Wrong}, {`"mxfp8"`, `{"recipe": "mxfp8", "covers": ["experts"]}`, "", Wrong},
+		{`"mxfp8"`, `null`, "", Wrong}, {`"mxfp8"`, `"mxfp8 experts"`, "", Wrong},
 		{`"mxfp8"`, `"mxfp8"`, "experts_weight_squared", Wrong},
 		{`"mxfp8"`, `"delayed"`, "", CannotTell},
-		{`"mxfp8"`, `"int4"`, "", CannotTell},
+		{`"mxfp8"`, `"mxfp8 heads"`, "", CannotTell},
 	} {
 		dir := t.TempDir()
 		record(t, dir, small, `{"format": "step-1", "fp8": `+c.recorded+`}`, c.mistake)

@@ -48,7 +48,7 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 		}
 	}
 	base := reference.Rounding{Format: lowest, TF32: j.folder.Info.Matmul == "high" || j.folder.Info.Matmul == "medium"}
-	if j.folder.Info.FP8.Recipe != "" {
+	if j.folder.Info.FP8 != "" {
 		base.Recipe = j.recipe
 	}
 	base.Of = func(name string) reference.Format {
@@ -74,15 +74,18 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 	return ways, least
 }
 
-// quantized reports whether step.json says that a linear layer's operands have 8 bits. Those of
-// routers and heads never have.
+// covers are the words that may follow the recipe in step.json: the products of experts, or those of
+// all other linear layers but routers and heads. Without a word, it covers both.
+var covers = []string{"experts", "linears"}
+
+// quantized reports whether a linear layer's operands have 8 bits, or may have.
 func (j *judge) quantized(path string) bool {
-	what := "linears"
+	what, recipe := covers[1], strings.Fields(j.folder.Info.FP8)
 	if strings.Contains(path, ".experts.") {
-		what = "experts"
+		what = covers[0]
 	}
-	q := j.folder.Info.FP8
-	return q.Recipe != "" && (q.Covers == nil || slices.Contains(q.Covers, what)) && strings.HasPrefix(path, "model.") && !strings.HasSuffix(path, "shared_head.head")
+	covered := j.blind || len(recipe) == 1 || slices.Contains(recipe[min(1, len(recipe)):], what)
+	return covered && strings.HasPrefix(path, "model.") && !strings.HasSuffix(path, "shared_head.head")
 }
 
 // recipe returns how a linear layer's products are quantized; nil: they are not.
@@ -90,7 +93,7 @@ func (j *judge) recipe(path string) *reference.Recipe {
 	if !j.quantized(path) {
 		return nil
 	}
-	return reference.Recipes[j.folder.Info.FP8.Recipe]
+	return reference.Recipes[strings.Fields(j.folder.Info.FP8)[0]]
 }
 
 // hasQuantized reports whether a module has products that are quantized.
@@ -102,14 +105,18 @@ func (j *judge) hasQuantized(m *reference.Module) bool {
 // checkRecipe notes whether the scales of quantized products are known. If they are not, modules
 // that have such products cannot be judged.
 func (j *judge) checkRecipe() {
-	name := j.folder.Info.FP8.Recipe
-	if reference.Recipes[name] != nil {
-		j.report.Read = append(j.report.Read, "FP8 recipe "+name+": its casts are part of the rounding")
-	} else if name != "" {
-		j.blind = true
-		j.report.doubt(fmt.Sprintf("modules with FP8 products: the scales of recipe %.60q do not follow from the data; those of %s do", name,
-			strings.Join(slices.Sorted(maps.Keys(reference.Recipes)), ", ")))
+	words := strings.Fields(j.folder.Info.FP8)
+	if len(words) == 0 {
+		return
 	}
+	other := func(word string) bool { return !slices.Contains(covers, word) }
+	if reference.Recipes[words[0]] != nil && !slices.ContainsFunc(words[1:], other) {
+		j.report.Read = append(j.report.Read, "FP8 recipe "+j.folder.Info.FP8+": its casts are part of the rounding")
+		return
+	}
+	j.blind = true
+	j.report.doubt(fmt.Sprintf("modules with FP8 products: fp8 in step.json is %.60q: scales follow from the data for %s, which may be followed by %s", j.folder.Info.FP8,
+		strings.Join(slices.Sorted(maps.Keys(reference.Recipes)), ", "), strings.Join(covers, " or ")))
 }
 
 // threeWays returns a rounding after every operation, one at the ends of kernels, and one with

@@ -203,7 +203,7 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 			continue
 		}
 		if line.Precision = formatNames[t.ways[0].Format]; j.hasQuantized(m) {
-			line.Precision += " with " + j.folder.Info.FP8.Recipe + " products"
+			line.Precision += " with " + j.folder.Info.FP8 + " products"
 		}
 		if t.exact, t.floors, err = t.compute(t.call, t.ways); err != nil {
 			return nil, err

@@ -95,30 +95,7 @@ type Info struct {
 	Weights       string      `json:"weights"`               // where they are, if not in the folder
 	Differs       []string    `json:"recomputation_differs"` // modules
 	Accumulation  string      `json:"gradient_accumulation"` // its dtype: "float32"
-	FP8           FP8         `json:"fp8"`
-}
-
-// FP8 says which products had operands of 8 bits. In step.json it may be the recipe's name alone.
-type FP8 struct {
-	Recipe string   `json:"recipe"` // one of reference.Recipes
-	Covers []string `json:"covers"` // "experts", or "linears": all others but routers and head; nil: both
-}
-
-// UnmarshalJSON reads both forms.
-func (q *FP8) UnmarshalJSON(text []byte) error {
-	if json.Unmarshal(text, &q.Recipe) == nil {
-		return nil
-	}
-	type both FP8
-	known := map[string]json.RawMessage{}
-	err := errors.Join(json.Unmarshal(text, &known), json.Unmarshal(text, (*both)(q)))
-	delete(known, "recipe")
-	delete(known, "covers")
-	other := func(s string) bool { return s != "experts" && s != "linears" }
-	if err != nil || len(known) > 0 || slices.ContainsFunc(q.Covers, other) {
-		return fmt.Errorf(`fp8 is %.100s: expected a recipe, or {"recipe": "mxfp8", "covers": ["experts", "linears"]}`, text)
-	}
-	return nil
+	FP8           string      `json:"fp8"`                   // the recipe of products of 8 bits, and what it covers: "mxfp8 experts"
 }
 
 // otherFacts are keys of step.json that say nothing about right and wrong.
