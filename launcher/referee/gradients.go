@@ -49,6 +49,9 @@ func (j *judge) accumulate(t *trial) {
 		for i, f := range t.floors {
 			s.floors[i] = sum(f[name].Data, s.floors[i])
 			for k, x := range s.floors[i] {
+				if format == reference.Exact {
+					break
+				}
 				s.floors[i][k] = format.Round(x)
 			}
 		}

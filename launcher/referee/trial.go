@@ -184,7 +184,11 @@ func (t *trial) openRouter() (err error) {
 	return nil
 }
 
+// sum returns x + y. Without y, it is x itself.
 func sum(x, y []float64) []float64 {
+	if y == nil {
+		return x
+	}
 	total := slices.Clone(x)
 	for i := range y {
 		total[i] += y[i]
