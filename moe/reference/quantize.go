@@ -48,13 +48,7 @@ var e4m3, e5m2 = element{3, -6, 448}, element{2, -14, 57344}
 
 // round returns x in the format. Beyond the largest value it saturates.
 func (e element) round(x float64) float64 {
-	if unit := math.Ldexp(1, e.least-e.bits); math.Abs(x) < math.Ldexp(1, e.least) {
-		return math.RoundToEven(x/unit) * unit
-	}
-	lost := 52 - e.bits
-	bits := math.Float64bits(x)
-	bits = (bits + 1<<(lost-1) - 1 + bits>>lost&1) &^ (1<<lost - 1)
-	return min(max(math.Float64frombits(bits), -e.most), e.most)
+	return min(max(roundBits(x, e.bits, e.least, math.Inf(1)), -e.most), e.most)
 }
 
 // operand says what an operand of a product is.

@@ -44,15 +44,19 @@ func (f Format) Round(x float64) float64 {
 	case FP32:
 		return float64(float32(x))
 	case BF16:
-		bits := math.Float32bits(float32(x))
-		if bits&0x7f800000 != 0x7f800000 { // finite
-			bits = (bits + 0x7fff + bits>>16&1) &^ 0xffff
-		}
-		return float64(math.Float32frombits(bits))
+		return bf16(x)
 	case FP16:
 		return roundBits(x, 10, -14, 65504)
 	}
 	return x
+}
+
+func bf16(x float64) float64 {
+	bits := math.Float32bits(float32(x))
+	if bits&0x7f800000 != 0x7f800000 { // finite
+		bits = (bits + 0x7fff + bits>>16&1) &^ 0xffff
+	}
+	return float64(math.Float32frombits(bits))
 }
 
 // roundAll rounds values in place.
@@ -61,11 +65,7 @@ func (f Format) roundAll(values []float64) {
 	case Exact:
 	case BF16: // without a call per value: most values of a step are of this format
 		for i, x := range values {
-			bits := math.Float32bits(float32(x))
-			if bits&0x7f800000 != 0x7f800000 {
-				bits = (bits + 0x7fff + bits>>16&1) &^ 0xffff
-			}
-			values[i] = float64(math.Float32frombits(bits))
+			values[i] = bf16(x)
 		}
 	default:
 		for i, x := range values {
@@ -77,11 +77,9 @@ func (f Format) roundAll(values []float64) {
 // Holds reports whether the format has all values.
 func (f Format) Holds(values []float64) bool {
 	for _, x := range values {
-		short := float32(x)
-		if f == BF16 && math.Float32bits(short)&0xffff == 0 && float64(short) == x {
+		if f == BF16 && bf16(x) == x {
 			continue
-		}
-		if f.Round(x) != x && x == x {
+		} else if f.Round(x) != x && x == x {
 			return false
 		}
 	}
