@@ -7,7 +7,7 @@ Copy this file next to your program; it needs torch and safetensors only. Three 
     recorder.save(loss=loss)                                          # before clipping and before optimizer.step()
 
 If the loss is computed outside of the model, name the targets: save(labels=labels, labels_shifted=True).
-Facts that no hook can see go into save() too: reduction="mean", loss_scale=1.0, auxiliary=[...], fp8=...
+Facts that no hook can see go into save() too: reduction="mean", loss_scale=1.0, auxiliary=[...], fp8="mxfp8 experts".
 Every rank of a parallel run makes a Recorder with its mesh, and its tokens' places in the global batch:
 
     recorder = step.Recorder(model, "step", config=config, mesh={"dp": 2, "ep": 4}, coordinate={"dp": 0, "ep": 1})

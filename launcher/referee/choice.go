@@ -1,6 +1,7 @@
 package referee
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -245,17 +246,6 @@ func descending(x []float64) []int {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return -compareFloat(x[a], x[b]) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x[b], x[a]) })
 	return order
-}
-
-// compareFloat orders numbers, with NaN above all.
-func compareFloat(a, b float64) int {
-	switch {
-	case a != a && b == b, a > b:
-		return 1
-	case b != b && a == a, a < b:
-		return -1
-	}
-	return 0
 }

@@ -73,6 +73,7 @@ type tensorPair struct {
 	floors    [][]float64
 	rows      int
 	least     float64 // the smallest relative error that storage explains
+	summed    float64 // what storing the parts of a sum adds to all other errors
 }
 
 // compareRows judges the median row, rows that are far off, and a bias of all elements. Outlier
@@ -138,7 +139,11 @@ func (p tensorPair) judgeRows(c *Comparison, columns []int) {
 		seen = seen[:0]
 		for r := range p.rows {
 			// A row that nothing reached is none, as most rows of an embedding's gradient.
-			if d := distance(row(x, r), row(p.want, r), columns); norms[r] > 0 || d != 0 {
+			d := distance(row(x, r), row(p.want, r), columns)
+			if d != d {
+				d = inf
+			}
+			if norms[r] > 0 || d != 0 {
 				all, seen = append(all, d/max(norms[r], unit)), append(seen, r)
 			}
 		}
@@ -150,10 +155,10 @@ func (p tensorPair) judgeRows(c *Comparison, columns []int) {
 	}
 	for _, f := range p.floors {
 		e := errors(f)
-		c.Floor, c.WorstFloor = max(c.Floor, median(e)), max(c.WorstFloor, worstOf(e))
+		c.Floor, c.WorstFloor = max(c.Floor, median(e)), slices.Max(append(e, c.WorstFloor))
 	}
 	observed := errors(p.got)
-	c.Error, c.Worst = median(observed), worstOf(observed)
+	c.Error, c.Worst = median(observed), slices.Max(append(observed, 0))
 	c.Resolution = medianBound * fluctuation(len(columns)*len(observed)) * c.Floor
 	c.Statistic, c.Strain = "median", c.Error/max(c.Resolution, tiny)
 	far := worstBound * fluctuation(len(columns)) * c.WorstFloor
@@ -180,6 +185,7 @@ func (p tensorPair) compareWhole(what, name string) Comparison {
 	for _, f := range p.floors {
 		noise = max(noise, distance(f, p.want, nil))
 	}
+	noise = math.Hypot(noise, p.summed*all)
 	d := distance(p.got, p.want, nil)
 	c.Error, c.Floor = d/max(all, tiny), noise/max(all, tiny)
 	c.Worst, c.WorstFloor = c.Error, c.Floor
@@ -254,23 +260,11 @@ func distance(x, y []float64, at []int) float64 {
 	return math.Sqrt(sum)
 }
 
-// median returns the upper median; 0 of nothing. NaNs count as largest.
+// median returns the upper median; 0 of nothing.
 func median(x []float64) float64 {
 	if len(x) == 0 {
 		return 0
 	}
-	sorted := slices.Clone(x)
-	slices.SortFunc(sorted, compareFloat)
+	sorted := slices.Sorted(slices.Values(x))
 	return sorted[len(sorted)/2]
-}
-
-// worstOf returns the largest, where a NaN is infinite.
-func worstOf(x []float64) (worst float64) {
-	for _, v := range x {
-		if v != v {
-			return inf
-		}
-		worst = max(worst, v)
-	}
-	return worst
 }

@@ -1,9 +1,8 @@
 package referee
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -47,20 +46,26 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 		return []Cause{{Name: "weight_other", Says: "the weight that it used is not the one in the folder: the weight's own gradient is right, the output and the gradient of the input are not"}}
 	}
 	few := t.sample(line, local)
+	far := t.missed(t.exact, few)
 	try := func(all []hypothesis) {
 		for _, h := range all {
-			if few != nil && !(j.strainUnder(t, h, few, line) <= survives) {
+			// A mistake that explains a wrong output brings the reference nearer to it.
+			if nearer := h.ways == nil && len(line.wrong("output")) > 0 && far < inf; nearer && !(t.missUnder(h, few) < far) {
 				continue
 			}
-			s := j.strainUnder(t, h, nil, line)
+			if !(j.strainUnder(t, h, few, line, 1) <= survives) {
+				continue
+			}
+			s := j.strainUnder(t, h, t.call, line, 3)
 			if s <= 1 && !(h.ways != nil && s < leastStrain) { // a lower precision's wider floor would hide anything small
 				causes = append(causes, Cause{h.name, h.says, s})
 			}
 		}
 	}
-	try(t.mistakes(line, local))
-	if cause := t.lostChoices(); len(causes) == 0 && cause != nil {
-		return []Cause{*cause}
+	if try(t.mistakes(line, local)); len(causes) == 0 {
+		if cause := t.lostChoices(); cause != nil {
+			return []Cause{*cause}
+		}
 	}
 	if len(causes) == 0 && local {
 		try(append(t.fitted(few, line), j.mixUps(t)...))
@@ -68,16 +73,48 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	if len(causes) == 0 {
 		causes = t.pattern(line)
 	}
-	slices.SortStableFunc(causes, func(a, b Cause) int { return compareFloat(a.Strain, b.Strain) })
+	slices.SortStableFunc(causes, func(a, b Cause) int { return cmp.Compare(a.Strain, b.Strain) })
 	return causes[:min(mostNamed, len(causes))]
 }
 
-// sample returns a call of few rows, the worst among them; nil: the trial is small, or needs all.
-func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
-	if !local || t.tokens <= mostTried || t.module.Kind.Glue() {
-		return nil
+// missed is the distance of the recorded outputs from computed ones: on few rows, or on all.
+func (t *trial) missed(o outcome, few reference.Call) (sum float64) {
+	rows := few.Rows(t.module.Kind)
+	for _, p := range t.module.Outputs {
+		if v := t.held[p.Label()]; v != nil {
+			got, want := v.Rows(rows, t.tokens).Data, o[p.Label()].Rows(rows, t.tokens).Data
+			sum += distance(got[:min(len(got), len(want))], want, nil)
+		}
 	}
+	return sum
+}
+
+// missUnder is missed under a hypothesis.
+func (t *trial) missUnder(h hypothesis, few reference.Call) float64 {
+	h.apply(&few)
+	o, err := t.module.Run(few)
+	if err != nil {
+		return inf
+	}
+	return t.missed(o, few)
+}
+
+// apply makes the mistake in a call.
+func (h hypothesis) apply(call *reference.Call) {
+	if h.change == nil {
+		call.Mistake = h.name
+	} else {
+		h.change(call)
+	}
+}
+
+// sample returns a call of few rows, the worst among them, or of all if the trial is small or needs
+// them.
+func (t *trial) sample(line *ModuleLine, local bool) reference.Call {
 	call := t.call
+	if !local || t.tokens <= mostTried || t.module.Kind.Glue() {
+		return call
+	}
 	unit := 1 // tokens that are selected together
 	if !t.module.Kind.TokenWise() {
 		unit = call.Batch.Seq
@@ -100,25 +137,18 @@ func (t *trial) sample(line *ModuleLine, local bool) *reference.Call {
 	} else {
 		call.Sequences = picks
 	}
-	return &call
+	return call
 }
 
-// strainUnder is the largest strain of the trial under a hypothesis: on few rows with one rounding,
-// or on all with the gradients of weights.
-func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *ModuleLine) (strain float64) {
-	call, ways := t.call, h.ways
+// strainUnder is the largest strain of the trial under a hypothesis, with at most some of its
+// roundings: on few rows, or on all. With more than one, gradients of weights count.
+func (j *judge) strainUnder(t *trial, h hypothesis, call reference.Call, line *ModuleLine, most int) (strain float64) {
+	ways, rows := h.ways, call.Rows(t.module.Kind)
 	if ways == nil {
 		ways = t.ways
 	}
-	var rows []int
-	if few != nil {
-		call, ways, rows = *few, ways[:1], few.Rows(t.module.Kind)
-	}
-	if h.change == nil {
-		call.Mistake = h.name
-	} else {
-		h.change(&call)
-	}
+	ways = ways[:min(most, len(ways))]
+	h.apply(&call)
 	exact, floors, err := t.compute(call, ways)
 	if err != nil {
 		return inf
@@ -126,7 +156,7 @@ func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, line *M
 	all := t.compareAll(exact, floors, rows)
 	for _, c := range line.Comparisons {
 		want, ok := exact[c.Name]
-		if c.What != "gradient" || !ok || few != nil || len(j.repeats) > 1 || h.elsewhere {
+		if c.What != "gradient" || !ok || most == 1 || len(j.repeats) > 1 || h.elsewhere {
 			continue
 		}
 		var noise [][]float64
@@ -183,7 +213,7 @@ func (t *trial) suspects(line *ModuleLine) (all []int) {
 			share[int(e)]--
 		}
 	}
-	slices.SortStableFunc(all, func(a, b int) int { return compareFloat(share[b], share[a]) })
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(share[b], share[a]) })
 	return all[:min(4, len(all))]
 }
 
@@ -287,139 +317,4 @@ func (j *judge) turned(param string) (v step.Value, err error) {
 	}
 	v.Data = half
 	return v, nil
-}
-
-// fits are mistakes that have a constant, which the run alone knows. It is the one under which the
-// reference is nearest to the recorded output. Name and sentence have a place for it.
-var fits = map[string]struct {
-	name, says string
-	from, to   float64
-}{
-	"scale_other":          {"scale_other:%.6g", "the scores are scaled by %.4g × the scale that config.json says", 1.0 / 64, 64},
-	"window_other":         {"window_other:%.0f", "there is a sliding window of %.0f tokens", 1, 0},
-	"chunk_other":          {"chunk_other:%.0f", "the mask lets tokens see only their own chunk of %.0f tokens", 1, 4096},
-	"documents_other":      {"documents_other:%.0f", "the mask cuts each sequence at token %.0f, as if another document began there", 1, 0},
-	"softcap_other":        {"softcap_other:%.6g", "the scores are capped: c·tanh(score / c), with a c of %.4g", 0.1, 1000},
-	"rope_base_other":      {"rope_base_other:%.6g", "the rotary base is %.4g, not config.json's rope_theta", 1e2, 1e8},
-	"act_clamped":          {"act_clamped:%.6g", "gate and up are clamped at %.4g", 1e-3, 1000},
-	"rope_positions_other": {"rope_positions_other:%.6g", "the positions of the rotary embedding are multiplied by %.4g", 1.0 / 64, 64},
-
-	"norm_no_eps":      {"norm_eps_%.3g", "the norm's eps is %.2g", 1e-9, 1},
-	"norm_eps_outside": {"norm_eps_outside:%.3g", "the norm's eps is outside the root: it divides by rms + eps, with an eps of %.2g", 1e-9, 1},
-}
-
-// fitted returns the mistakes with their constants. few may be nil.
-func (t *trial) fitted(few *reference.Call, line *ModuleLine) (all []hypothesis) {
-	recorded := t.held[t.module.Outputs[0].Label()]
-	if len(line.wrong("output")) == 0 || recorded == nil {
-		return nil
-	}
-	call := t.call
-	if few != nil {
-		call = *few
-	}
-	got := recorded.Rows(call.Rows(t.module.Kind), t.tokens).Data
-	for _, m := range reference.Mistakes() {
-		f, ok := fits[m.Name]
-		if !ok || !slices.Contains(m.Kinds, t.module.Kind) {
-			continue
-		}
-		tried := map[string]float64{}
-		miss := func(x float64) float64 {
-			trying := call
-			trying.Mistake = fmt.Sprintf(f.name, x)
-			e, ok := tried[trying.Mistake]
-			if ok {
-				return e
-			}
-			o, err := t.module.Run(trying)
-			if e = inf; err == nil {
-				e = distance(got, o[t.module.Outputs[0].Label()].Data, nil)
-			}
-			tried[trying.Mistake] = e
-			return e
-		}
-		if f.to == 0 {
-			f.to = float64(t.call.Batch.Seq)
-		}
-		unmistaken := distance(got, t.exact[t.module.Outputs[0].Label()].Rows(call.Rows(t.module.Kind), t.tokens).Data, nil)
-		constant := leastAt(f.from, f.to, unmistaken/2, miss)
-		all = append(all, hypothesis{name: fmt.Sprintf(f.name, constant), says: fmt.Sprintf(f.says, constant)})
-	}
-	return all
-}
-
-// leastAt returns where f is least between two positive numbers: on grids of ratios, each finer. It
-// gives up on a constant that leaves more than most.
-func leastAt(from, to, most float64, f func(float64) float64) float64 {
-	const points = 36
-	best, nearest := from, inf
-	for ratio := math.Pow(to/from, 1.0/points); ratio > 1.000001 && (ratio > 1.003 || nearest < most); ratio = math.Pow(ratio, 0.25) {
-		center, steps := best, 5
-		if math.IsInf(nearest, 1) {
-			center, steps = math.Sqrt(from*to), points/2
-		}
-		for i := -steps; i <= steps; i++ {
-			x := center * math.Pow(ratio, float64(i))
-			if e := f(x); e < nearest {
-				best, nearest = x, e
-			}
-		}
-	}
-	return best
-}
-
-// lostChoices looks for choices of experts that add nothing: each token's output is taken apart
-// into the contributions of its choices, by least squares.
-func (t *trial) lostChoices() *Cause {
-	gate := t.layerPath() + "mlp.gate"
-	chosen, ok := t.call.Given(gate + ".indices")
-	out := t.held[t.module.Outputs[0].Label()]
-	if t.module.Kind != reference.Experts || !ok || out == nil {
-		return nil
-	}
-	k, width := len(chosen.Data)/t.tokens, len(out.Data)/t.tokens
-	parts := make([][]float64, k)
-	for i := range k {
-		call := t.call
-		kept := reference.Tensor{Dims: chosen.Dims, Data: make([]float64, len(chosen.Data))}
-		for token := range t.tokens {
-			kept.Data[token*k+i] = 1
-		}
-		call.Given = with(call.Given, outcome{gate + ".kept": kept})
-		o, err := t.module.Run(call)
-		if err != nil {
-			return nil
-		}
-		parts[i] = o[t.module.Outputs[0].Label()].Data
-	}
-	lost, total, dropped := map[int]int{}, map[int]int{}, 0 // by expert
-	for token := range t.tokens {
-		row := func(x []float64) []float64 { return x[token*width : (token+1)*width] }
-		var rows [][]float64
-		for _, p := range parts {
-			rows = append(rows, row(p))
-		}
-		a, rest, ok := solve(row(out.Data), rows)
-		for i, expert := range chosen.Data[token*k : (token+1)*k] {
-			total[int(expert)]++
-			switch {
-			case normOf(row(out.Data), nil) == 0 || ok && rest < 0.1 && math.Abs(a[i]) < 0.1:
-				lost[int(expert)]++
-				dropped++
-			case !ok || rest > 0.1 || math.Abs(a[i]-1) > 0.1:
-				return nil // something else than lost choices
-			}
-		}
-	}
-	if dropped == 0 {
-		return nil
-	}
-	says := fmt.Sprintf("tokens are dropped: %d of %d choices of experts add nothing, those of experts %s, as a limit of capacity does", dropped, len(chosen.Data), joinInts(slices.Sorted(maps.Keys(lost))))
-	for e, n := range lost {
-		if n == total[e] && len(lost) == 1 {
-			says = fmt.Sprintf("an expert is missing: no token gets anything from expert %d", e)
-		}
-	}
-	return &Cause{Name: "tokens_dropped", Says: says}
 }

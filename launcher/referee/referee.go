@@ -29,6 +29,7 @@ type judge struct {
 	repeats []step.Repeat
 	report  *Report
 	tell    func(*ModuleLine)
+	blind   bool // to products that are quantized, in a way that the folder does not say
 
 	weightsOf *reference.Module
 	weights   map[string]reference.Tensor
@@ -44,12 +45,16 @@ func Judge(path string, all bool, tell func(*ModuleLine)) (*Report, error) {
 		return nil, err
 	}
 	defer folder.Close()
+	if err := folder.Usable(true); err != nil {
+		return nil, err
+	}
 	j := newJudge(folder)
 	j.tell = tell
 	j.introduce()
+	j.checkRecipe()
 	var chosen []*reference.Module
 	for _, m := range j.modules {
-		if j.worth(m) {
+		if j.worth(m) && !(j.blind && j.hasQuantized(m)) {
 			chosen = append(chosen, m)
 		}
 	}
@@ -199,7 +204,9 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 		if t == nil {
 			continue
 		}
-		line.Precision = formatNames[t.ways[0].Format]
+		if line.Precision = formatNames[t.ways[0].Format]; j.hasQuantized(m) {
+			line.Precision += " with " + j.folder.Info.FP8 + " products"
+		}
 		if t.exact, t.floors, err = t.compute(t.call, t.ways); err != nil {
 			return nil, err
 		}
@@ -220,6 +227,8 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	}
 	if len(line.wrong()) > 0 {
 		line.Causes = j.explain(worst, line)
+	} else if !m.Kind.Glue() {
+		j.hidden(worst)
 	}
 	return line, nil
 }
@@ -248,7 +257,7 @@ func (j *judge) endToEnd() error {
 			left = append(left, name)
 		}
 	}
-	if len(left) == 0 || j.incomplete() || len(j.folder.Info.Auxiliary) > 0 {
+	if len(left) == 0 || j.blind || j.incomplete() || len(j.folder.Info.Auxiliary) > 0 {
 		return nil
 	}
 	line := &ModuleLine{Path: "gradients end to end", Kind: "chain", Layer: -1}
@@ -290,6 +299,9 @@ func Write(from, to string) error {
 		return err
 	}
 	defer folder.Close()
+	if err := folder.Usable(false); err != nil {
+		return err
+	}
 	j := newJudge(folder)
 	if len(j.repeats) > 1 {
 		return fmt.Errorf("it holds %d forward passes: the reference writes those of a step of one", len(j.repeats))
@@ -302,10 +314,15 @@ func Write(from, to string) error {
 	if err != nil {
 		return err
 	}
+	return writeResults(folder.Model, results, to)
+}
+
+// writeResults writes what a run of the whole model computed.
+func writeResults(model *reference.Config, results outcome, to string) error {
 	files := map[string][]safetensors.Tensor{}
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		v, file := results[name], "activations.safetensors"
-		if dims, ok := folder.Model.ParamDims(name); ok {
+		if dims, ok := model.ParamDims(name); ok {
 			v.Dims, file = dims, "gradients.safetensors"
 		}
 		if len(v.Data) > 0 && !strings.HasSuffix(name, "]") {
@@ -323,15 +340,19 @@ func Write(from, to string) error {
 	return nil
 }
 
-// encoded returns a tensor as FP32, or as integers if it is a choice.
+// encoded returns a tensor as integers if it is a choice, as BF16 if that holds it, or as FP32.
 func encoded(name string, v reference.Tensor) safetensors.Tensor {
 	t := safetensors.Tensor{Name: name, DType: safetensors.F32, Shape: v.Dims}
+	short := reference.BF16.Holds(v.Data)
 	for _, x := range v.Data {
-		bits := math.Float32bits(float32(x))
-		if strings.HasSuffix(name, ".indices") {
-			t.DType, bits = safetensors.I32, uint32(x)
+		switch bits := math.Float32bits(float32(x)); {
+		case strings.HasSuffix(name, ".indices"):
+			t.DType, t.Data = safetensors.I32, binary.LittleEndian.AppendUint32(t.Data, uint32(x))
+		case short:
+			t.DType, t.Data = safetensors.BF16, binary.LittleEndian.AppendUint16(t.Data, uint16(bits>>16))
+		default:
+			t.Data = binary.LittleEndian.AppendUint32(t.Data, bits)
 		}
-		t.Data = binary.LittleEndian.AppendUint32(t.Data, bits)
 	}
 	return t
 }

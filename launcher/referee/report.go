@@ -37,6 +37,7 @@ type Report struct {
 	Modules  []*ModuleLine `json:"modules"`  // in the order of the forward pass
 	Findings []*Finding    `json:"findings"` // the first is the cause to look at
 	Doubts   []string      `json:"doubts"`   // what cannot be told, and why
+	Hidden   []Hidden      `json:"hidden"`   // mistakes that right modules may have
 	// The largest strain of each statistic, of all that is right: 1 is the threshold.
 	Strains map[string]float64 `json:"strains"`
 	// Resolution is the smallest relative error that every judged module would have shown.
@@ -154,7 +155,7 @@ func (j *judge) introduce() {
 var classes = []struct {
 	class step.Class
 	name  string
-}{{step.Weights, "weights"}, {step.Activations, "activations"}, {step.Gradients, "gradients"}, {step.After, "weights after the step"}}
+}{{step.Activations, "activations"}, {step.Gradients, "gradients"}, {step.Weights, "weights"}, {step.After, "weights after the step"}}
 
 // conclude turns wrong lines into findings, one per module and pass, and sets the verdict.
 // Gradients of weights that are wrong in the same way are one finding.
@@ -209,9 +210,6 @@ func (j *judge) conclude() {
 		}
 	}
 	j.unread()
-	if r.Compared == 0 && len(r.Findings) == 0 {
-		r.doubt("nothing was compared: the folder has none of the model's activations or gradients under their names")
-	}
 	switch r.Verdict = Right; {
 	case len(r.Findings) > 0:
 		r.Verdict = Wrong
@@ -379,10 +377,10 @@ func joinInts(x []int) string {
 
 // extras are tensors that python/step.py records and that say nothing more: the ids again, the
 // activation function alone, probabilities, and the choices as the experts got them.
-var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.1|\.experts\.input\.1|\.experts\.\d+\.\w+_proj\.`)
+var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.1|\.experts\.input\.1|\.experts\.\d+\.\w+_proj\.|\.experts\.(gate_up|gate|up|down)_proj$`)
 
 // unread lists the names that no module asked for: those that the model does not have, and those
-// that could not be compared.
+// that could not be compared. If none of a class was, its names are those of another program.
 func (j *judge) unread() {
 	known := map[string]bool{}
 	for _, m := range j.modules {
@@ -394,7 +392,12 @@ func (j *judge) unread() {
 		}
 	}
 	for _, class := range classes[:3] {
-		for _, name := range j.folder.Names(class.class, true) {
+		given, unread := j.folder.Names(class.class, false), j.folder.Names(class.class, true)
+		if class.class != step.Weights && len(given) > 0 && len(unread) == len(given) {
+			const known = "model.layers.0.input_layernorm.input, model.layers.0.input_layernorm.output, model.layers.0.input_layernorm.weight"
+			j.report.doubt(fmt.Sprintf("none of the %d %s was compared: they have names such as %s; expected are names such as %s", len(given), class.name, strings.Join(given[:min(3, len(given))], ", "), known))
+		}
+		for _, name := range unread {
 			list := &j.report.Unknown
 			if plain, _, _ := strings.Cut(name, "@"); known[plain] || extras.MatchString(name) {
 				list = &j.report.Unread

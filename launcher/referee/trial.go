@@ -51,6 +51,9 @@ func (t *trial) read(p reference.Port) (*step.Value, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	if choice := strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept"); !choice && strings.ContainsAny(v.DType[:1], "IUB") && v.DType != "BF16" {
+		return nil, fmt.Errorf("%s is %s: expected floating point numbers", name, v.DType)
+	}
 	if p.Hi > 0 {
 		if len(v.Dims) == 0 || v.Dims[0] == 0 || len(v.Data)/v.Dims[0] < p.Hi {
 			return nil, fmt.Errorf("%s has shape %v: rows of at least %d elements are expected", name, v.Dims, p.Hi)
@@ -181,7 +184,11 @@ func (t *trial) openRouter() (err error) {
 	return nil
 }
 
+// sum returns x + y. Without y, it is x itself.
 func sum(x, y []float64) []float64 {
+	if y == nil {
+		return x
+	}
 	total := slices.Clone(x)
 	for i := range y {
 		total[i] += y[i]
@@ -335,75 +342,6 @@ func (t *trial) live(rows []int) (live []int) {
 
 // layerPath is the path of the module's layer, with a dot.
 func (t *trial) layerPath() string { return fmt.Sprintf("model.layers.%d.", t.module.Layer) }
-
-// The precision of a module comes from the folder: from the types of its tensors and from what
-// step.json says of autocast and TF32.
-var (
-	formats     = map[string]reference.Format{"BF16": reference.BF16, "F16": reference.FP16, "F32": reference.FP32, "F64": reference.Exact}
-	formatNames = map[reference.Format]string{reference.Exact: "F64", reference.BF16: "BF16", reference.FP16: "F16", reference.FP32: "F32"}
-)
-
-// leastOf is the relative error of a row that storage in a type costs, or for FP32 what another
-// order of sums costs.
-func leastOf(dtype string) float64 {
-	least, ok := map[string]float64{"BF16": 1.7e-3, "F16": 2.1e-4, "F64": 1e-9}[dtype]
-	if !ok {
-		return 2e-7
-	}
-	return least
-}
-
-// roundings returns the three roundings of a module, and the least error of a row in its format.
-func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Rounding, float64) {
-	formatIn := func(name string) (reference.Format, bool) {
-		dtype, ok := j.folder.DType(step.Activations, name, r)
-		if !ok {
-			dtype, _ = j.folder.DType(step.Weights, name, step.Repeat{})
-		}
-		format, ok := formats[dtype]
-		return format, ok
-	}
-	lowest := reference.Exact
-	names := slices.Clone(m.Params[:min(len(m.Params), 3)])
-	for _, p := range slices.Concat(m.Inputs, m.Outputs) {
-		names = append(names, p.Name)
-	}
-	for _, name := range names {
-		if f, ok := formatIn(name); ok && f != reference.Exact && (lowest == reference.Exact || f < lowest) {
-			lowest = f
-		}
-	}
-	base := reference.Rounding{Format: lowest, TF32: j.folder.Info.Matmul == "high" || j.folder.Info.Matmul == "medium"}
-	base.Of = func(name string) reference.Format {
-		if f, ok := formatIn(name); ok {
-			return f
-		}
-		return lowest
-	}
-	if low := j.folder.Info.Autocast; strings.Contains(low, "bfloat16") {
-		base.Autocast = reference.BF16
-	} else if strings.Contains(low, "float16") {
-		base.Autocast = reference.FP16
-	}
-	ways := threeWays(base)
-	switch m.Kind {
-	case reference.Router, reference.Loss, reference.Residual, reference.Handover, reference.Embedding:
-		ways = ways[:2] // these read exactly what was recorded: a moved input would excuse a lower precision
-	}
-	least := leastOf(formatNames[lowest])
-	if m.Kind.Glue() && base.Autocast != reference.Exact { // what it adds has passed casts
-		least = max(least, leastOf(formatNames[base.Autocast]))
-	}
-	return ways, least
-}
-
-// threeWays returns a rounding after every operation, one at the ends of kernels, and one with
-// inputs moved at random.
-func threeWays(base reference.Rounding) []reference.Rounding {
-	eager, fused, moved := base, base, base
-	eager.Way, fused.Way, moved.Way, moved.Jitter = reference.EveryOp, reference.KernelEnds, reference.KernelEnds, 81
-	return []reference.Rounding{eager, fused, moved}
-}
 
 // with returns a lookup that has other tensors first.
 func with(given func(string) (reference.Tensor, bool), others map[string]reference.Tensor) func(string) (reference.Tensor, bool) {

@@ -3,6 +3,7 @@ package step
 // The batch, the tokens of it that each rank has, and the parts of the step that are missing.
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -153,7 +154,10 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 		v, err := f.Read(batchClass, name, of)
 		other := func(x float64) bool { return float64(int32(x)) != x }
 		if err != nil || len(v.Data) != f.tokens[of.MicroBatch] && name != "cu_seqlens" || slices.ContainsFunc(v.Data, other) {
-			f.find("batch", fmt.Sprintf("%s is %s of %v and was not read: expected an integer per token", name, e.dtype, e.dims), false)
+			unread := fmt.Sprintf("%s is %s of %v and was not read: expected an integer per token", name, e.dtype, e.dims)
+			if f.find("batch", unread, false); name == "input_ids" {
+				return nil, errors.New(unread)
+			}
 			continue
 		}
 		for _, x := range v.Data {

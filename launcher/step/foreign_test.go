@@ -185,6 +185,11 @@ func TestHostileTorchFiles(t *testing.T) {
 			t.Errorf("expected %q: %v %v", text, object, err)
 		}
 	}
+	for data, want := range map[string]string{"}(K\x01K\x02X\x01\x00\x00\x00aNu.": "map[1:2 a:<nil>]", "ctorch\nSize\n)R.": "{Size []}"} {
+		if object, err := unpickle([]byte(data)); err != nil || fmt.Sprint(object) != want {
+			t.Errorf("%q is %v, %v: expected %s", data, object, err, want)
+		}
+	}
 	for _, data := range []string{"\x80\x02i__main__\nX\n.", "\x80\x02\x8f.", "(", "t.", "]]s.", "\x80\x02K\x01a.", "X\xff\xff\xff\xffa.", "}]K\x01s."} {
 		if object, err := unpickle([]byte(data)); err == nil {
 			t.Errorf("%q is read as %v", data, object)

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -125,8 +124,11 @@ func (f *Folder) Read(class Class, name string, r Repeat) (v Value, err error) {
 	}
 	v.flatten(tokens)
 	f.read[k] = true
-	if i := slices.IndexFunc(v.Data, func(x float64) bool { return math.IsNaN(x - x) }); i >= 0 {
-		f.find(k.name, fmt.Sprintf("%s has %g at element %d: every number should be finite", k, v.Data[i], i), true)
+	for i, x := range v.Data {
+		if x-x != 0 {
+			f.find(k.name, fmt.Sprintf("%s has %g at element %d: every number should be finite", k, x, i), true)
+			break
+		}
 	}
 	want, ok := f.Model.ParamDims(name)
 	if ok && class != Activations && !slices.Equal(v.Dims, want) {

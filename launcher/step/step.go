@@ -125,11 +125,20 @@ func Open(dir string) (*Folder, error) {
 }
 
 func (f *Folder) open() error {
+	if info, err := os.Stat(f.Path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no such folder: %s", expected)
+	} else if err == nil && !info.IsDir() {
+		return fmt.Errorf("it is a file: %s", expected)
+	}
 	files, err := system.ReadDir(f.Path)
 	if err != nil {
 		return err
 	}
+	var inside []string // folders that may be meant
 	for _, file := range files {
+		if _, err := os.Lstat(filepath.Join(f.Path, file.Name(), "config.json")); err == nil {
+			inside = append(inside, file.Name())
+		}
 		if m := rankFolder.FindStringSubmatch(file.Name()); m != nil {
 			number, _ := strconv.Atoi(m[1])
 			f.Ranks = append(f.Ranks, newRank(number, filepath.Join(f.Path, file.Name())))
@@ -140,11 +149,16 @@ func (f *Folder) open() error {
 		facts = f.Ranks[0].folder
 	}
 	config, err := system.ReadFile(filepath.Join(facts, "config.json"), mostConfig)
-	if err != nil {
-		return fmt.Errorf("%w (a folder needs the model's config.json, in Hugging Face's form)", err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && len(inside) > 0:
+		return fmt.Errorf("it has no config.json, but folders in it have one: check %s", filepath.Join(f.Path, inside[0]))
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("it has no config.json: %s", expected)
+	case err != nil:
+		return err
 	}
 	if f.Model, err = reference.ReadConfig(config); err != nil {
-		return fmt.Errorf("%s: %w", facts, err)
+		return err
 	}
 	if err := f.readInfo(facts); err != nil {
 		return err
@@ -175,6 +189,45 @@ func (f *Folder) open() error {
 	return nil
 }
 
+// expected says what a folder should hold, and how to make one.
+const expected = `expected a folder with one training step, with
+  config.json                 the model's, in Hugging Face's form
+  model*.safetensors          the weights before the step
+  batch.safetensors           input_ids [batch, seq], and labels
+  activations*.safetensors    what went into modules and came out, and
+  gradients*.safetensors      the gradients of the weights: either, or both
+python/step.py writes it. Copy it next to your program, and add three lines:
+  recorder = step.Recorder(model, "step")                           # before the forward pass
+  loss = model(input_ids=ids, labels=labels).loss; loss.backward()  # your step, as it is
+  recorder.save(loss=loss)                                          # before clipping and optimizer.step()`
+
+// Usable returns an error if the weights or the batch are missing. A step that is to be judged also
+// needs activations or gradients.
+func (f *Folder) Usable(judged bool) error {
+	weights, known := f.Names(Weights, false), false
+	for _, name := range weights {
+		dtype, _ := f.DType(Weights, name, Repeat{})
+		if strings.HasPrefix(dtype, "F8") || strings.HasPrefix(dtype, "F4") {
+			return fmt.Errorf("the weight %s is %s, and scales of weights are not read: save the weights that the optimizer updates, in BF16 or FP32", name, dtype)
+		}
+		_, own := f.Model.ParamDims(name)
+		known = known || own || strings.HasPrefix(name, "model.layers.")
+	}
+	switch {
+	case len(weights) == 0:
+		return fmt.Errorf("it has no weights: %s", expected)
+	case !known:
+		return fmt.Errorf("its weights, such as %s, have other names than those of Hugging Face, such as model.embed_tokens.weight", weights[0])
+	case judged && len(f.keys(Activations)) == 0 && len(f.keys(Gradients)) == 0:
+		return fmt.Errorf("it has neither activations nor gradients, as a checkpoint: %s", expected)
+	}
+	_, err := f.Batch(f.Repeats()[0])
+	if errors.Is(err, ErrAbsent) {
+		err = fmt.Errorf("%w: %s", err, expected)
+	}
+	return err
+}
+
 func (f *Folder) all() []*Rank { return append([]*Rank{f.whole}, f.Ranks...) }
 
 // addFolder gives a rank the tensors of a folder. A file's name begins with its class, unless
@@ -203,7 +256,7 @@ func (f *Folder) addFolder(r *Rank, dir string, classes ...Class) error {
 		}
 		opened, err := safetensors.Open(path)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; was this file written and copied to its end?", err)
 		}
 		f.closes = append(f.closes, opened.Close)
 		for _, info := range opened.Tensors() {

@@ -176,3 +176,37 @@ func TestForms(t *testing.T) {
 	expect(t, "[model.layers.0.mlp.experts.2.down_proj.input model.layers.0.mlp.gate.input model.layers.0.mlp.gate.logits model.layers.0.mlp.gate.weights model.layers.0.mlp.router.input "+
 		"model.layers.0.mlp.rows.output model.layers.1.mlp.gate.logits model.layers.1.mlp.input]", f.Names(Activations, false))
 }
+
+// Each folder that cannot be used is refused with what was given, and what is expected.
+func TestStrangers(t *testing.T) {
+	weights, batch, activations := tensors{"model.norm.weight": numbers(0, 8)}, tensors{"input_ids": integers(0, 1, 3)}, tensors{"model.norm.input": numbers(0, 3, 8)}
+	for want, files := range map[string]folder{
+		"no config.json: expected a folder with one training step": {},
+		"have one: check ":                  {"step/config.json": tiny},
+		"expected deepseek_v2":              {"config.json": `{"model_type": "gpt2"}`},
+		"no weights: expected":              {"config.json": tiny, "batch.safetensors": batch, "activations.safetensors": activations},
+		"neither activations nor gradients": {"config.json": tiny, "model.safetensors": weights},
+		"such as w, have other names":       {"config.json": tiny, "model.safetensors": tensors{"w": numbers(0, 8)}},
+		"input_ids of micro-batch 0":        {"config.json": tiny, "model.safetensors": weights, "gradients.safetensors": weights},
+		"input_ids is F64 of [3]":           {"config.json": tiny, "model.safetensors": weights, "gradients.safetensors": weights, "batch.safetensors": tensors{"input_ids": {DType: "F64", Shape: []int{3}, Data: integers(1, 3).Data}}},
+		"was this file written and copied":  {"config.json": tiny, "model.safetensors": "\x08"},
+		"model.norm.weight is F8_E4M3":      {"config.json": tiny, "model.safetensors": tensors{"model.norm.weight": {DType: "F8_E4M3", Shape: []int{8}, Data: make([]byte, 8)}}},
+		"input_ids has 3 tokens: expected":  {"config.json": tiny, "model.safetensors": weights, "gradients.safetensors": weights, "batch.safetensors": tensors{"input_ids": integers(30, 1, 3)}},
+		"<nil>":                             {"config.json": tiny, "model.safetensors": weights, "batch.safetensors": batch, "activations.safetensors": activations},
+	} {
+		f, err := Open(files.write(t))
+		if err == nil {
+			err = f.Usable(true)
+			f.Close()
+		}
+		if text := fmt.Sprint(err); !strings.Contains(text, want) {
+			t.Errorf("expected %q: %s", want, text)
+		}
+	}
+	file := filepath.Join(folder{"x": ""}.write(t), "x")
+	for path, want := range map[string]string{file: "it is a file: expected", file + "y": "there is no such folder: expected"} {
+		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("expected %q: %v", want, err)
+		}
+	}
+}

@@ -165,14 +165,15 @@ func (u *unpickler) add(values []any) {
 	}
 	to, ok := u.top().(map[string]any)
 	for pair := range slices.Chunk(values, 2) {
-		name, isText := pair[0].(string)
-		u.require(ok && isText && len(pair) == 2, "values are added to what is no list, and no dictionary with texts as keys")
-		to[name] = pair[1]
+		_, isText := pair[0].(string)
+		_, isNumber := pair[0].(int64)
+		u.require(ok && (isText || isNumber) && len(pair) == 2, "values are added to what is no list, and no dictionary with texts or integers as keys")
+		to[fmt.Sprint(pair[0])] = pair[1]
 	}
 }
 
 // callables are what a pickle may call. It may also refer to the types of formats.
-var callables = strings.Fields("collections.OrderedDict _utils._rebuild_tensor_v2 _utils._rebuild_tensor_v3 _utils._rebuild_parameter _utils._rebuild_parameter_with_state")
+var callables = strings.Fields("collections.OrderedDict Size device _utils._rebuild_tensor_v2 _utils._rebuild_tensor_v3 _utils._rebuild_parameter _utils._rebuild_parameter_with_state")
 
 // format returns which of formats a type or a storage has, and "" for any other name.
 func (name global) format() string {

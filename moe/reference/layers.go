@@ -21,6 +21,9 @@ func (f *formula) project(path string, x *node) *node {
 	case f.is("bias_twice") && bias != nil:
 		bias = f.scale(bias, 2)
 	}
+	if of := f.rounding.Recipe; of != nil {
+		f.recipe = of(path)
+	}
 	y := f.linear(x, f.param(path+".weight"), bias)
 	if f.is("halves_swapped") {
 		return f.columns(y, append(span(y.cols/2, y.cols), span(0, y.cols/2)...))

@@ -104,6 +104,16 @@ func TestEveryMistakeChangesItsKinds(t *testing.T) {
 	}
 }
 
+// A mistake of two constants has the second one behind a comma.
+func TestSecondConstant(t *testing.T) {
+	g := openGolden(t, "qwen3_moe_tiny")
+	m := g.module("model.layers.1.self_attn.core")
+	base, both, half := g.change(m, "rope_base_10000"), g.change(m, "rope_positions_other:1,10000"), g.change(m, "rope_positions_other:0.5,10000")
+	if base == 0 || both != base || half == base || half == g.change(m, "rope_positions_other:0.5") {
+		t.Errorf("changes by %g, %g and %g", base, both, half)
+	}
+}
+
 // has reports whether there are values for the ports.
 func (g *golden) has(ports []Port) bool {
 	return !slices.ContainsFunc(ports, func(p Port) bool { return g.values[p.Name].Data == nil })

@@ -107,9 +107,12 @@ func (t *tape) reciprocal(x *node) *node {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// sigmoid goes backward from its rounded result, as autograd does: near 1 that loses digits.
+// sigmoid is 1 / (1 + exp(-x)), which code computes in steps of FP32: near 1, the sum loses more
+// than the result. It goes backward from its rounded result, as autograd does.
 func (t *tape) sigmoid(x *node) *node {
-	return t.apply(x, sigmoid, func(_, y float64) float64 { return (1 - y) * y })
+	f := accumulator(x)
+	return t.apply(x, func(x float64) float64 { return f.Round(1 / f.Round(1+f.Round(math.Exp(-x)))) },
+		func(_, y float64) float64 { return (1 - y) * y })
 }
 
 func (t *tape) clamp(x *node, lo, hi float64) *node {
@@ -267,8 +270,9 @@ func (t *tape) linear(x, w, bias *node) *node {
 	if low := t.rounding.Autocast; low != Exact {
 		x, w = t.cast(x, low), t.cast(w, low)
 	}
-	y := t.node(x.rows, w.rows, promote(x.dtype, w.dtype))
-	y.data = t.product(view(x), view(w).transposed())
+	y, q := t.node(x.rows, w.rows, promote(x.dtype, w.dtype)), t.recipe
+	t.recipe = nil
+	y.data = t.product(q.operands(view(x), input, view(w).transposed(), weight))
 	parallel(y.rows, y.cols, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			for i := 0; bias != nil && i < y.cols; i++ {
@@ -280,9 +284,9 @@ func (t *tape) linear(x, w, bias *node) *node {
 	return t.derive(y, func() {
 		dy := matrix{data: y.grad, rows: y.rows, cols: y.cols}
 		if !x.fixed {
-			t.giveAll(x, t.product(dy, view(w)))
+			t.giveAll(x, t.product(q.operands(dy, outputGradient, view(w), weight)))
 		}
-		t.giveAll(w, t.product(dy.transposed(), view(x)))
+		t.giveAll(w, t.product(q.operands(dy.transposed(), outputGradient, view(x), input)))
 		if bias != nil {
 			t.giveSum(bias, y, func(r int, g []float64) { copy(g, y.gradRow(r)) })
 		}

@@ -13,6 +13,9 @@ import "math"
 func (f *formula) frequencies(d int) []float64 {
 	p := f.Rope
 	p.Theta = pick(f, map[string]float64{"rope_base_10000": 1e4, "rope_base_1000000": 1e6, "rope_base_other": max(f.numbers[0], 2)}, p.Theta)
+	if f.is("rope_positions_other") && f.numbers[1] > 1 { // its second number
+		p.Theta = f.numbers[1]
+	}
 	p.Factor = pick(f, map[string]float64{"rope_no_yarn": 1}, p.Factor)
 	pair := func(turns float64) float64 {
 		return float64(d) * math.Log(float64(p.Original)/(turns*2*math.Pi)) / (2 * math.Log(p.Theta))

@@ -33,8 +33,9 @@ type Rounding struct {
 	Jitter uint64 // not 0: inputs are moved by up to half a unit of Format, at random from this seed
 	// Of returns the format of a port or a parameter. nil: Format for all.
 	Of       func(name string) Format
-	Autocast Format // not Exact: products cast their operands to it, as torch.autocast does
-	TF32     bool   // products round their FP32 operands to 10 bits of mantissa
+	Autocast Format                    // not Exact: products cast their operands to it, as torch.autocast does
+	TF32     bool                      // products round their FP32 operands to 10 bits of mantissa
+	Recipe   func(path string) *Recipe // of a linear layer whose products are quantized; nil: of none
 }
 
 // Round returns x in the format, rounded to nearest even. Overflow gives an infinity.
@@ -43,24 +44,46 @@ func (f Format) Round(x float64) float64 {
 	case FP32:
 		return float64(float32(x))
 	case BF16:
-		bits := math.Float32bits(float32(x))
-		if bits&0x7f800000 != 0x7f800000 { // finite
-			bits = (bits + 0x7fff + bits>>16&1) &^ 0xffff
-		}
-		return float64(math.Float32frombits(bits))
+		return bf16(x)
 	case FP16:
 		return roundBits(x, 10, -14, 65504)
 	}
 	return x
 }
 
+func bf16(x float64) float64 {
+	bits := math.Float32bits(float32(x))
+	if bits&0x7f800000 != 0x7f800000 { // finite
+		bits = (bits + 0x7fff + bits>>16&1) &^ 0xffff
+	}
+	return float64(math.Float32frombits(bits))
+}
+
 // roundAll rounds values in place.
 func (f Format) roundAll(values []float64) {
-	if f != Exact {
+	switch f {
+	case Exact:
+	case BF16: // without a call per value: most values of a step are of this format
+		for i, x := range values {
+			values[i] = bf16(x)
+		}
+	default:
 		for i, x := range values {
 			values[i] = f.Round(x)
 		}
 	}
+}
+
+// Holds reports whether the format has all values.
+func (f Format) Holds(values []float64) bool {
+	for _, x := range values {
+		if f == BF16 && bf16(x) == x {
+			continue
+		} else if f.Round(x) != x && x == x {
+			return false
+		}
+	}
+	return true
 }
 
 // roundBits rounds to a mantissa of some bits, with subnormals below 2^least and infinity above

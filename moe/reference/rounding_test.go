@@ -20,12 +20,27 @@ func TestRounding(t *testing.T) {
 		{FP16, 1 + 1.0/2048, 1}, {FP16, 1 + 3.0/2048, 1 + 4.0/2048}, {FP16, 65519, 65504}, {FP16, 65520, inf}, {FP16, 0x1p-25, 0}, {FP16, 0x1.8p-24, 0x1p-23},
 		{FP32, 1 + 0x1p-24, 1}, {FP32, 1 + 0x1.8p-23, 1 + 0x1p-22}, {Exact, 0.1, 0.1},
 	} {
-		if got := c.format.Round(c.x); got != c.want {
-			t.Errorf("format %d: %g is rounded to %g, want %g", c.format, c.x, got, c.want)
+		all := []float64{c.x}
+		held := c.format.Holds(all)
+		c.format.roundAll(all)
+		if got := c.format.Round(c.x); got != c.want || all[0] != c.want || held != (c.x == c.want) {
+			t.Errorf("format %d: %g is rounded to %g and %g, want %g; held: %v", c.format, c.x, got, all[0], c.want, held)
 		}
 	}
 	if x := BF16.Round(math.NaN()); x == x {
 		t.Errorf("NaN is rounded to %g", x)
+	}
+}
+
+// A sigmoid near 1 has the error of code that takes its steps in FP32.
+func TestSigmoidSteps(t *testing.T) {
+	for _, x := range []float64{-3, 0.5, 9, 12, 14.5} {
+		for format, want := range map[Format]float64{Exact: sigmoid(x), FP32: float64(1 / (1 + float32(math.Exp(-x)))), BF16: BF16.Round(float64(1 / (1 + float32(math.Exp(-x)))))} {
+			tp := &tape{}
+			if got := tp.sigmoid(tp.constant(1, 1, []float64{x}, format)).data[0]; got != want {
+				t.Errorf("sigmoid(%g) in format %d is %.9g, want %.9g", x, format, got, want)
+			}
+		}
 	}
 }
 

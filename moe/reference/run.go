@@ -290,7 +290,7 @@ func (f *formula) store(n *node, name string, number uint64) {
 		n.data = f.rounding.Format.jitter(n.data, jitter+number)
 		return
 	}
-	if slices.ContainsFunc(n.data, func(v float64) bool { return format.Round(v) != v && v == v }) {
+	if !format.Holds(n.data) {
 		format = FP32
 	}
 	n.dtype, n.store = format, format

@@ -25,8 +25,9 @@ func (n *node) gradRow(r int) []float64 { return n.grad[r*n.cols : (r+1)*n.cols]
 type tape struct {
 	rounding Rounding
 	fast     bool
-	inside   int    // depth of kernels whose results are rounded at their ends only
-	lost     uint32 // bits of mantissa that products lose of FP32 operands
+	inside   int     // depth of kernels whose results are rounded at their ends only
+	lost     uint32  // bits of mantissa that products lose of FP32 operands
+	recipe   *Recipe // of the next linear layer; nil: its products are not quantized
 	backward []func()
 }
 

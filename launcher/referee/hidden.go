@@ -1,0 +1,69 @@
+package referee
+
+import "strings"
+
+// Hidden is a known mistake that a right module may have: it would change its output by less than
+// rounding does.
+type Hidden struct {
+	Module string  `json:"module"`
+	Name   string  `json:"name"`
+	Says   string  `json:"says"`
+	Change float64 `json:"change"` // relative, of the median row
+	Floor  float64 `json:"floor"`
+}
+
+// What is computed with each mistake of its kind is bounded: the weights, the tokens of a module
+// that takes each alone, and those of a sequence.
+const (
+	mostWeights  = 1 << 22
+	mostAlone    = 64
+	mostSequence = 256
+)
+
+// hidden adds the mistakes that rounding hides in a right trial.
+func (j *judge) hidden(t *trial) {
+	weights, few := 0, t.call
+	if t.module.Kind.TokenWise() {
+		for i := range min(t.tokens, mostAlone) {
+			few.Tokens = append(few.Tokens, i*t.tokens/min(t.tokens, mostAlone))
+		}
+	} else {
+		few.Sequences = []int{0}
+	}
+	rows := few.Rows(t.module.Kind)
+	for _, name := range t.module.Params {
+		dims, _ := j.folder.Model.ParamDims(name)
+		weights += dims[0] * dims[len(dims)-1]
+	}
+	if weights > mostWeights || len(rows) > mostSequence {
+		return
+	}
+	for _, h := range t.mistakes(&ModuleLine{}, true) {
+		if strings.Contains(h.name, ":") { // that of one expert is never hidden
+			continue
+		}
+		call := few
+		h.apply(&call)
+		o, err := t.module.Run(call)
+		if err != nil {
+			continue
+		}
+		worst := Comparison{}
+		for _, p := range t.module.Outputs {
+			want := t.exact[p.Label()].Rows(rows, t.tokens)
+			if len(want.Data) != len(o[p.Label()].Data) || len(want.Dims) == 0 {
+				continue
+			}
+			pair := tensorPair{got: o[p.Label()].Data, want: want.Data, rows: want.Dims[0], least: t.least}
+			for _, f := range t.floors {
+				pair.floors = append(pair.floors, f[p.Label()].Rows(rows, t.tokens).Data)
+			}
+			if c := pair.compareRows("output", p.Name); !(c.Strain <= worst.Strain) {
+				worst = c
+			}
+		}
+		if worst.Strain > 0 && !worst.Wrong() {
+			j.report.Hidden = append(j.report.Hidden, Hidden{t.module.Path, h.name, h.says, worst.Error, worst.Floor})
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package referee
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/step"
+	"spmoe/moe/reference"
+)
+
+// wide is DeepSeek-V2-Lite in all widths, with two layers, 12 of 64 experts and a small vocabulary.
+const wide = `{"model_type": "deepseek_v2", "vocab_size": 8192, "hidden_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 16,
+	"intermediate_size": 10944, "moe_intermediate_size": 1408, "num_experts_per_tok": 6, "n_routed_experts": 12, "n_shared_experts": 2,
+	"first_k_dense_replace": 1, "topk_method": "greedy", "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}`
+
+// small is of the same family.
+const small = `{"model_type": "deepseek_v2", "vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+	"intermediate_size": 96, "moe_intermediate_size": 64, "num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1,
+	"first_k_dense_replace": 1, "topk_method": "greedy", "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 32}`
+
+// record writes a step folder of a model with random weights. The step is the reference's, rounded
+// after every operation, and makes a mistake if one is named. facts is its step.json.
+func record(b testing.TB, dir, config, facts, mistake string) (size int64) {
+	rng := rand.New(rand.NewPCG(8, 1))
+	model, err := reference.ReadConfig([]byte(config))
+	if err != nil {
+		b.Fatal(err)
+	}
+	seq := min(256, model.Hidden)
+	var weights []safetensors.Tensor
+	var tokens []byte
+	var names []string
+	for _, m := range model.Modules() {
+		names = append(append(names, m.Params...), m.Buffers...)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		dims, _ := model.ParamDims(name)
+		t := safetensors.Tensor{Name: name, DType: "BF16", Shape: dims}
+		for range dims[0] * dims[len(dims)-1] / max(1, (2-len(dims))*dims[0]) {
+			x := 1 + rng.NormFloat64()/8
+			if len(dims) == 2 {
+				x = rng.NormFloat64() / math.Sqrt(float64(dims[1]))
+			}
+			t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16(math.Float32bits(float32(reference.BF16.Round(x)))>>16))
+		}
+		weights = append(weights, t)
+	}
+	for range 2 * seq {
+		tokens = binary.LittleEndian.AppendUint32(tokens, rng.Uint32N(uint32(model.Vocab)))
+	}
+	ids := safetensors.Tensor{DType: "I32", Shape: []int{2, seq}, Data: tokens}
+	labels := ids
+	ids.Name, labels.Name = "input_ids", "labels"
+	err = errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644), os.WriteFile(filepath.Join(dir, "step.json"), []byte(facts), 0o644),
+		safetensors.Write(filepath.Join(dir, "model.safetensors"), weights, nil), safetensors.Write(filepath.Join(dir, "batch.safetensors"), []safetensors.Tensor{ids, labels}, nil))
+	folder, opened := step.Open(dir)
+	if err := errors.Join(err, opened); err != nil {
+		b.Fatal(err)
+	}
+	defer folder.Close()
+	j := newJudge(folder)
+	t, err := j.model(j.repeats[0], 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t.call.Rounding, t.call.Mistake, t.call.Fast = t.ways[0], mistake, true
+	results, err := t.run(t.call)
+	if err == nil {
+		err = writeResults(folder.Model, results, dir)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	files, _ := os.ReadDir(dir)
+	for _, file := range files {
+		info, _ := file.Info()
+		size += info.Size()
+	}
+	return size
+}
+
+func TestQuantizedLayers(t *testing.T) {
+	for path, covers := range map[string]string{"model.layers.1.mlp.experts.3.up_proj": "experts", "model.layers.1.mlp.shared_experts.up_proj": "linears",
+		"model.layers.0.self_attn.o_proj": "linears", "lm_head": "", "model.layers.2.shared_head.head": ""} {
+		for _, what := range []string{"experts", "linears"} {
+			j := &judge{folder: &step.Folder{Info: step.Info{FP8: "mxfp8 " + what}}}
+			if got := j.quantized(path); got != (what == covers) {
+				t.Errorf("%s is quantized: %v, where the recipe covers %s", path, got, what)
+			}
+		}
+	}
+}
+
+// The cast to 8 bits is part of the rounding where step.json says so. It hides no mistake that is
+// larger. Where the folder does not say how, it cannot be told.
+func TestFP8(t *testing.T) {
+	for _, c := range []struct {
+		recorded, said, mistake string
+		want                    Verdict
+	}{
+		{`"mxfp8"`, `"mxfp8"`, "", Right},
+		{`"blockwise experts"`, `"blockwise experts"`, "", Right},
+		{`"tensorwise"`, `"tensorwise"`, "", Right},
+		{`"mxfp8"`, `null`, "", Wrong}, {`"mxfp8"`, `"mxfp8 experts"`, "", Wrong},
+		{`"mxfp8"`, `"mxfp8"`, "experts_weight_squared", Wrong},
+		{`"mxfp8"`, `"delayed"`, "", CannotTell},
+		{`"mxfp8"`, `"mxfp8 heads"`, "", CannotTell},
+	} {
+		dir := t.TempDir()
+		record(t, dir, small, `{"format": "step-1", "fp8": `+c.recorded+`}`, c.mistake)
+		if err := os.WriteFile(filepath.Join(dir, "step.json"), []byte(`{"format": "step-1", "fp8": `+c.said+`}`), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		report, err := Judge(dir, false, func(*ModuleLine) {})
+		if err != nil || report.Verdict != c.want || report.Verdict == CannotTell && len(report.Doubts) != 1 {
+			text, _ := report.JSON()
+			t.Errorf("%+v: %v, %.3000s", c, err, text[bytes.Index(text, []byte(`"findings"`)):])
+		}
+		lists := func(name string, most float64) bool {
+			return slices.ContainsFunc(report.Hidden, func(h Hidden) bool { return h.Name == name && (most == 0 || h.Change < most*h.Floor) })
+		}
+		if !lists("norm_eps_1e-12", medianBound) || !lists("softcap", medianBound) || lists("norm_missing", 0) || lists("mask_late", 0) || lists("gate_detached", 0) {
+			t.Errorf("%+v hides %+v", c, report.Hidden)
+		}
+		for statistic, strain := range report.Strains {
+			if c.want == Right && strain >= 0.5 {
+				t.Errorf("%+v: %s is at %.2f of its threshold", c, statistic, strain)
+			}
+		}
+	}
+}
+
+// BenchmarkFolder judges a folder of about 1 GB, right and wrong.
+func BenchmarkFolder(b *testing.B) {
+	for _, mistake := range []string{"", "experts_weight_missing", "scale_other:1.87"} {
+		b.Run("mistake="+mistake, func(b *testing.B) {
+			dir := b.TempDir()
+			b.SetBytes(record(b, dir, wide, `{"format": "step-1"}`, mistake))
+			for b.Loop() {
+				report, err := Judge(dir, false, func(*ModuleLine) {})
+				if err != nil || report.Verdict == Right != (mistake == "") {
+					b.Fatal(err, report.Verdict, report.Findings)
+				}
+				b.Log(report.Strains)
+			}
+		})
+	}
+}

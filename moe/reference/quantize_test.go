@@ -1,0 +1,107 @@
+package reference
+
+import (
+	"math"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/mx"
+)
+
+// load returns a tensor of package mx's golden data. Codes of 8 bits are numbers.
+func load(t *testing.T, file, name string) *node {
+	t.Helper()
+	f, err := safetensors.Open("../../mx/testdata/" + file + ".safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, _ := f.Info(name)
+	n := &node{rows: info.Shape[0], cols: info.Shape[1]}
+	if info.DType == safetensors.U8 {
+		codes, _ := f.Bytes(name)
+		for _, c := range codes {
+			n.data = append(n.data, float64(c))
+		}
+		return n
+	}
+	values, _ := f.Float32s(name)
+	for _, v := range values {
+		n.data = append(n.data, float64(v))
+	}
+	return n
+}
+
+// The casts are those of torchao, bit for bit.
+func TestCasts(t *testing.T) {
+	const mxFile, blocks = "mx_quantize", "fp8_block_quantize"
+	for _, c := range []struct {
+		file, x, codes, scales, recipe string
+		is                             operand
+	}{
+		{mxFile, "x", "e4m3_floor_data", "e4m3_floor_scale", "mxfp8", input}, {mxFile, "x", "e4m3_rceil_data", "e4m3_rceil_scale", "mxfp8_rceil", weight},
+		{mxFile, "xb", "bf16_e4m3_rceil_data", "bf16_e4m3_rceil_scale", "mxfp8_rceil", outputGradient},
+		{blocks, "x", "x_free_codes", "x_free_scales", "blockwise", input}, {blocks, "w", "w_free_codes", "w_free_scales", "blockwise", weight},
+		{blocks, "x", "xT_free_codes", "xT_free_scales", "blockwise", outputGradient},
+	} {
+		x, codes, scales := load(t, c.file, c.x), load(t, c.file, c.codes), load(t, c.file, c.scales)
+		m := view(x)
+		if c.codes[:2] == "xT" {
+			m = m.transposed()
+		}
+		recipe := Recipes[c.recipe]
+		got, block, seen, other := recipe.cast(m, c.is).data, recipe.Inputs, 0, 0
+		if c.is == weight {
+			block = recipe.Weights
+		}
+		for i, code := range codes.data {
+			r, k, at := i/m.cols, i%m.cols, i
+			if m.flipped {
+				at = k*m.rows + r
+			}
+			scale := scales.data[r/block[0]*scales.cols+k/block[1]]
+			if c.file == mxFile {
+				scale = float64(mx.DecodeScale(uint8(scale)))
+			}
+			want := float64(mx.E4M3.Decode(uint8(code))) * scale
+			if want-want != 0 || x.data[at]-x.data[at] != 0 || c.file == blocks && scale < 3e-7 { // torch's least amax
+				continue
+			}
+			// A product with the reciprocal of the scale rounds ties that division does not meet.
+			if seen++; got[at] != want {
+				if other++; c.file == mxFile || other > len(got)/1000 {
+					t.Errorf("%s: element %d, %g, is cast to %g, want %g", c.codes, i, x.data[at], got[at], want)
+					break
+				}
+			}
+		}
+		if seen < len(got)*9/10 {
+			t.Errorf("%s: only %d of %d elements are finite", c.codes, seen, len(got))
+		}
+	}
+	for x, want := range map[float64]float64{1.125: 1, 1.375: 1.5, 0x1.8p-16: 0x1p-15, 1e6: 57344, -60000: -57344} {
+		if got := e5m2.round(x); got != want {
+			t.Errorf("%g is %g in E5M2, want %g", x, got, want)
+		}
+	}
+	if q := Recipes["tensorwise"]; q.cast(matrix{data: []float64{1, 0.2}, rows: 2, cols: 1}, outputGradient).data[1] != 12288*q.Scale(1, 57344) {
+		t.Error("output gradients are not in E5M2")
+	}
+}
+
+// The three products of a linear layer are those of torchao's MXFP8, up to the rounding of BF16.
+func TestQuantizedProducts(t *testing.T) {
+	for _, recipe := range []*Recipe{Recipes["mxfp8_rceil"], nil} {
+		tp, x, w := &tape{recipe: recipe}, load(t, "mx_linear", "x"), load(t, "mx_linear", "w")
+		y := tp.linear(x, w, nil)
+		y.grad = load(t, "mx_linear", "dy").data
+		if tp.run(); tp.recipe != nil {
+			t.Error("the recipe also holds for the next product")
+		}
+		for name, got := range map[string][]float64{"y": y.data, "dx": x.grad, "dw": w.grad} {
+			if d := distance(got, load(t, "mx_linear", name).data); (d < 3e-3) != (recipe != nil) || math.IsNaN(d) {
+				t.Errorf("%s is off by %.2g, quantized: %v", name, d, recipe != nil)
+			}
+		}
+	}
+}
