@@ -17,7 +17,7 @@ import (
 
 const goldens = "../../launcher/golden/testdata"
 
-var families = []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny"}
+var families = []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny", "deepseek_v32_tiny", "glm_moe_dsa_tiny"}
 
 // golden is a model of one of the golden folders.
 type golden struct {

@@ -14,6 +14,9 @@ func (f *formula) project(path string, x *node) *node {
 	} else if strings.HasSuffix(path, "kv_b_proj") {
 		x = f.flow(x, "latent_detached")
 	}
+	if strings.Contains(path, ".indexer.") && !f.is("index_input_attached") {
+		x = f.detached(x)
+	}
 	bias := f.param(path + ".bias")
 	switch {
 	case f.is("bias_missing"):
@@ -111,6 +114,21 @@ func (f *formula) norm(path string, x *node) *node {
 		return f.mul(y, w)
 	})
 	return f.flow(f.reshape(y, width), path[strings.LastIndex(path, ".")+1:]+"_detached")
+}
+
+// layerNorm is y = w · (x - mean) / sqrt(variance + eps) + b. The norm is one kernel, in FP32. The
+// keys of an indexer have it.
+func (f *formula) layerNorm(path string, x *node) *node {
+	w, b := f.param(path+".weight"), f.param(path+".bias")
+	x32 := f.cast(x, FP32)
+	if !f.is("index_norm_rms") {
+		x32 = f.add(x32, f.scale(f.sum(x32), 1/float64(x.cols)), -1)
+	}
+	y := f.mul(x32, f.rsqrt(f.scale(f.sum(f.square(x32)), 1/float64(x.cols)), 1e-6))
+	if y = f.mul(y, f.cast(w, FP32)); !f.is("index_norm_rms") {
+		y = f.add(y, f.cast(b, FP32), 1)
+	}
+	return f.cast(y, x.dtype)
 }
 
 // rsqrt returns 1/sqrt(x + eps).
