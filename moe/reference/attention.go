@@ -6,6 +6,9 @@ import "math"
 // of the module Core.
 func (f *formula) core(in []*node) *node {
 	q, k, v := f.heads(in)
+	if f.is("index_target_attached") && f.outer.Kind == Core {
+		f.targetGradient(in)
+	}
 	return f.attend(f.flow(q, "queries_detached"), f.flow(k, "keys_detached"), f.flow(v, "values_detached"))
 }
 

@@ -84,7 +84,7 @@ func (g *golden) ints(name string) []int32 {
 func (g *golden) run(m *Module) map[string]Tensor {
 	g.t.Helper()
 	call := Call{Batch: g.batch, Backward: true, Given: known(g.values), Param: g.weight}
-	if m.Kind == Loss || m.Kind == Head || m.Kind == Balance || m.Kind == Model {
+	if m.Kind.loss() || m.Kind == Model {
 		call.Losses = map[string]float64{m.Outputs[0].Name: 1}
 	}
 	if g.edit != nil {

@@ -199,12 +199,14 @@ func (f *formula) selection(layer int) []int {
 		return nil
 	}
 	path := f.indexer(layer)
-	if own := layerPath(layer) + ".self_attn.indexer"; f.is("index_not_shared") && own != path {
-		if chosen := f.keyChoices(own+".indices", f.batch.Seq); chosen != nil {
-			return chosen
+	if own := layerPath(layer) + ".self_attn"; f.is("index_not_shared") && own+".indexer" != path {
+		for _, name := range []string{own + ".indexer.indices", own + ".output.2"} { // the second one is GLM's
+			if chosen := f.keyChoices(name, f.batch.Seq); chosen != nil {
+				return chosen
+			}
 		}
 		f.scoreAgain(path, own)
-		path = own
+		path = own + ".indexer"
 	}
 	if f.chosen[path] == nil {
 		f.chosen[path] = f.keyChoices(path+".indices", f.batch.Seq)
@@ -216,15 +218,14 @@ func (f *formula) selection(layer int) []int {
 	return f.chosen[path]
 }
 
-// scoreAgain makes a choice for a layer by the weights of another layer's indexer.
-func (f *formula) scoreAgain(weights, layer string) {
-	attention := strings.TrimSuffix(layer, ".indexer")
+// scoreAgain makes a choice for an attention by the weights of another layer's indexer.
+func (f *formula) scoreAgain(weights, attention string) {
 	x, c := f.values[attention+".input"], f.values[attention+".q_a_layernorm.output"]
 	if x == nil || c == nil {
 		return
 	}
 	k := f.layerNorm(weights+".k_norm", f.project(weights+".wk", x))
-	f.index(layer, []*node{f.project(weights+".wq_b", c), k, f.project(weights+".weights_proj", x)})
+	f.index(attention+".indexer", []*node{f.project(weights+".wq_b", c), k, f.project(weights+".weights_proj", x)})
 }
 
 // indexLoss is the loss of an indexer: the mean over the queries with a target of
@@ -246,6 +247,19 @@ func (f *formula) indexLoss(m *Module, in []*node) *node {
 		total = f.add(total, f.shareOfLoss(layer, own, scores), 1)
 	}
 	return total
+}
+
+// targetGradient adds what the loss of a layer's indexer would send to the inputs of its core.
+func (f *formula) targetGradient(core []*node) {
+	attention := layerPath(f.layer) + ".self_attn"
+	if f.IndexTopK == 0 || f.Shared(f.layer) || f.call.Losses[attention+".indexer.loss"] == 0 {
+		return
+	}
+	var in []*node
+	for _, name := range []string{"wq_b", "k_norm", "weights_proj"} {
+		in = append(in, f.look(Port{Name: attention + ".indexer." + name + ".output"}))
+	}
+	f.values[attention+".indexer.loss"] = f.shareOfLoss(f.layer, core, f.sequenceScores(in))
 }
 
 // shareOfLoss is the loss of scores against the attention of a layer.
@@ -302,7 +316,7 @@ func (f *formula) rowWeights() (weights []float64) {
 		}
 	}
 	each := 1 / float64(max(count, 1))
-	each = pick(f, map[string]float64{"index_loss_sum": 1, "index_loss_factor": each * f.numbers[0]}, each)
+	each = pick(f, map[string]float64{"index_loss_sum": 1}, each)
 	for _, r := range f.tokens() {
 		if all[r] >= 0 || f.is("index_loss_all_rows") {
 			weights = append(weights, each)

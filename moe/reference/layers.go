@@ -120,11 +120,12 @@ func (f *formula) norm(path string, x *node) *node {
 // keys of an indexer have it.
 func (f *formula) layerNorm(path string, x *node) *node {
 	w, b := f.param(path+".weight"), f.param(path+".bias")
+	eps := pick(f, map[string]float64{"index_norm_eps_1e-5": 1e-5}, 1e-6)
 	x32 := f.cast(x, FP32)
 	if !f.is("index_norm_rms") {
 		x32 = f.add(x32, f.scale(f.sum(x32), 1/float64(x.cols)), -1)
 	}
-	y := f.mul(x32, f.rsqrt(f.scale(f.sum(f.square(x32)), 1/float64(x.cols)), 1e-6))
+	y := f.mul(x32, f.rsqrt(f.scale(f.sum(f.square(x32)), 1/float64(x.cols)), eps))
 	if y = f.mul(y, f.cast(w, FP32)); !f.is("index_norm_rms") {
 		y = f.add(y, f.cast(b, FP32), 1)
 	}
@@ -196,6 +197,8 @@ func (f *formula) glue(m *Module, in []*node) *node {
 	switch {
 	case ofExperts && m != f.outer && len(in) == 2:
 		return f.branches(path, in[0], in[1])
+	case f.is("index_raw_latent") && strings.HasSuffix(m.Path, ".indexer.input.1.handover"):
+		return f.look(Port{Name: strings.TrimSuffix(m.Path, "indexer.input.1.handover") + "q_a_proj.output"})
 	case len(in) == 1 && m != f.outer:
 		y := *in[0]
 		y.grad = nil

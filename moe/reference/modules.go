@@ -166,6 +166,11 @@ func (l *list) line(line string) {
 	if to[0] != "-" {
 		m.Outputs = l.ports(to[0])
 	}
+	if kind == IndexLoss {
+		for i := range m.Inputs[:3] { // the target is a constant
+			m.Inputs[i].Grad = ""
+		}
+	}
 	if kind.loss() || kind == Rotary {
 		m.Outputs[0].Grad = "" // a loss takes its gradient from the call
 	}
