@@ -116,7 +116,8 @@ func (j *judge) present(m *reference.Module) (forward, backward bool) {
 		}
 	}
 	loss := isLoss(m)
-	backward = !loss || j.has(m.Inputs[0].Grad)
+	backward = !loss || j.has(m.Inputs[len(m.Inputs)-1].Grad)
+	forward = m.Kind == reference.Index && j.has(m.Choice()+".indices")
 	for _, p := range m.Outputs {
 		forward = forward || j.has(p.Name)
 		backward = backward && (loss || j.has(p.Grad))
@@ -124,13 +125,21 @@ func (j *judge) present(m *reference.Module) (forward, backward bool) {
 	return forward, backward
 }
 
-func isLoss(m *reference.Module) bool { return m.Kind == reference.Head || m.Kind == reference.Loss }
+func isLoss(m *reference.Module) bool {
+	return m.Kind == reference.Head || m.Kind == reference.Loss || m.Kind == reference.IndexLoss
+}
 
 // worth reports whether a module is judged: it is there, and finer ones do not say the same.
 // Losses of router logits are part of the judgment of their router.
 func (j *judge) worth(m *reference.Module) bool {
 	forward, backward := j.present(m)
 	if m.Kind == reference.Balance || m.Kind == reference.Model {
+		return false
+	}
+	if m.Kind == reference.IndexLoss && j.indexLoss().Coefficient == 0 {
+		if backward {
+			j.report.doubt("the indexers have gradients, but step.json has no auxiliary loss index_kl with its coefficient")
+		}
 		return false
 	}
 	coveredForward, coveredBackward := j.covered(m)
@@ -151,7 +160,8 @@ func (j *judge) covered(m *reference.Module) (forward, backward bool) {
 			f, b = f || coveredForward, b || coveredBackward
 			i += len(child.Children)
 		}
-		forward, backward = forward && f, backward && (b || child.Kind.Glue())
+		// Nothing goes backward through an indexer to what is outside.
+		forward, backward = forward && f, backward && (b || child.Kind.Glue() || strings.Contains(child.Path, ".indexer"))
 	}
 	return forward, backward
 }
@@ -228,7 +238,9 @@ func (j *judge) model(r step.Repeat, lossGradient float64) (*trial, error) {
 	var err error
 	t.ways, t.least = j.roundings(j.byPath["model.embed_tokens"], r)
 	t.call, err = t.newCall()
-	t.call.Losses = map[string]float64{"loss": lossGradient}
+	if t.call.Losses["loss"] = lossGradient; t.call.Warmup { // only the indexers train
+		delete(t.call.Losses, "loss")
+	}
 	return t, err
 }
 
@@ -246,7 +258,7 @@ func (j *judge) endToEnd() error {
 			left = append(left, name)
 		}
 	}
-	if len(left) == 0 || j.incomplete() || len(j.folder.Info.Auxiliary) > 0 {
+	if len(left) == 0 || j.incomplete() || len(j.routerLosses()) > 0 {
 		return nil
 	}
 	line := &ModuleLine{Path: "gradients end to end", Kind: "chain", Layer: -1}
@@ -305,6 +317,10 @@ func Write(from, to string) error {
 		v, file := results[name], "activations.safetensors"
 		if dims, ok := folder.Model.ParamDims(name); ok {
 			v.Dims, file = dims, "gradients.safetensors"
+		}
+		gradient, ofIndexer := file[0] == 'g' || strings.Contains(name, "grad"), strings.Contains(name, ".indexer.")
+		if gradient && (ofIndexer && j.indexLoss().Coefficient == 0 || !ofIndexer && t.call.Warmup) { // nothing trains it
+			continue
 		}
 		if len(v.Data) > 0 && !strings.HasSuffix(name, "]") {
 			files[file] = append(files[file], encoded(name, v))

@@ -312,7 +312,8 @@ func (j *judge) say(c *Comparison, line *ModuleLine) string {
 	case c.Statistic == "shape":
 		return name + ": " + c.Note
 	case c.What == "choice":
-		text = fmt.Sprintf("%s: %d of %d tokens chose experts whose scores lie below others by up to %.2g; rounding moves scores by %.2g", name, c.Far, c.Rows, c.Error, c.Floor)
+		chosen := map[bool]string{true: "keys", false: "experts"}[line.Kind == string(reference.Index)]
+		text = fmt.Sprintf("%s: %d of %d tokens chose %s whose scores lie below others by up to %.2g; rounding moves scores by %.2g", name, c.Far, c.Rows, chosen, c.Error, c.Floor)
 	case c.Statistic == "worst":
 		text = fmt.Sprintf("%s: %d of %d tokens are far off, the worst by %s; rounding explains %s", name, c.Far, c.Rows, percent(c.Worst), percent(c.WorstFloor))
 	case c.Statistic == "factor":
@@ -332,7 +333,7 @@ func (j *judge) say(c *Comparison, line *ModuleLine) string {
 // classOf is the group of weights that a parameter belongs to.
 func classOf(name string) string {
 	for _, c := range [][2]string{
-		{".shared_experts.", "the shared experts"}, {".experts.", "the experts"}, {"mlp.gate.weight", "the routers"},
+		{".indexer.", "the indexers"}, {".shared_experts.", "the shared experts"}, {".experts.", "the experts"}, {"mlp.gate.weight", "the routers"},
 		{"norm", "the norms"}, {".self_attn.", "the attention's projections"}, {".mlp.", "the dense MLPs"},
 	} {
 		if strings.Contains(name, c[0]) {
@@ -375,7 +376,7 @@ func joinInts(x []int) string {
 
 // extras are tensors that python/step.py records and that say nothing more: the ids again, the
 // activation function alone, probabilities, and the choices as the experts got them.
-var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.1|\.experts\.input\.1`)
+var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.[12]|\.self_attn\.(indexer\.input\.2|input\.1)$|\.layers\.\d+\.(in|out)put\.1$|\.experts\.input\.1`)
 
 // unread lists the names that no module asked for: those that the model does not have, and those
 // that could not be compared.

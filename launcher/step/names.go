@@ -125,7 +125,8 @@ func (f *Folder) Read(class Class, name string, r Repeat) (v Value, err error) {
 	}
 	v.flatten(tokens)
 	f.read[k] = true
-	if i := slices.IndexFunc(v.Data, func(x float64) bool { return math.IsNaN(x - x) }); i >= 0 {
+	masked := func(x float64) bool { return math.IsInf(x, -1) && strings.HasSuffix(k.name, ".indexer.scores") }
+	if i := slices.IndexFunc(v.Data, func(x float64) bool { return math.IsNaN(x-x) && !masked(x) }); i >= 0 {
 		f.find(k.name, fmt.Sprintf("%s has %g at element %d: every number should be finite", k, v.Data[i], i), true)
 	}
 	want, ok := f.Model.ParamDims(name)

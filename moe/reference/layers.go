@@ -216,8 +216,22 @@ func (f *formula) glue(m *Module, in []*node) *node {
 		}
 		y = f.residual(y, f.reshape(x, y.cols))
 	}
+	if f.is("index_input_attached") {
+		y = f.withIndexer(m, y)
+	}
 	if f.is("handover_shifted") {
 		return f.take(y, y.rows, y.cols, func(r, i int) int { return max(r-1, 0)*y.cols + i })
+	}
+	return y
+}
+
+// withIndexer adds to a gradient what an indexer sends that is not detached.
+func (f *formula) withIndexer(m *Module, y *node) *node {
+	for tensor, port := range map[string]string{"input": "grad_input", "q_a_layernorm.output": "grad_input.1"} {
+		attention := layerPath(m.Layer) + ".self_attn."
+		if m.Path == attention+tensor+".grad" && f.IndexTopK > 0 && !f.Shared(m.Layer) {
+			y = f.add(y, f.look(Port{Name: attention + "indexer." + port}), 1)
+		}
 	}
 	return y
 }

@@ -92,6 +92,10 @@ func TestEveryMistakeChangesItsKinds(t *testing.T) {
 	glm.Interleaved = true
 	models[5].values["model.layers.1.self_attn.output.2"] = Tensor{Data: make([]float64, 2*44)} // a choice of its own
 	models[1].values["model.layers.3.shared_head.head.output"] = models[1].values["lm_head.output"]
+	for _, port := range []string{"input", "input.1"} {
+		x := models[4].values["model.layers.1.self_attn.indexer."+port]
+		models[4].values["model.layers.1.self_attn.indexer.grad_"+port] = x
+	}
 	for _, g := range models {
 		for _, m := range g.config.Modules() {
 			if m.Layer == 0 && m.Kind != IndexLoss || m.Layer == 2 || m.Kind == Block || m.Kind == Model || !g.has(m.Inputs) {

@@ -166,9 +166,9 @@ func (l *list) line(line string) {
 	if to[0] != "-" {
 		m.Outputs = l.ports(to[0])
 	}
-	if kind == IndexLoss {
-		for i := range m.Inputs[:3] { // the target is a constant
-			m.Inputs[i].Grad = ""
+	for i := range m.Inputs { // the choice has no gradient, and the target of a loss is a constant
+		if kind == Index || kind == Indexer || kind == IndexLoss && i < 3 {
+			m.Inputs[i].Grad, m.Outputs[0].Grad = "", ""
 		}
 	}
 	if kind.loss() || kind == Rotary {

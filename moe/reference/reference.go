@@ -54,6 +54,14 @@ func (k Kind) TokenWise() bool {
 // loss reports whether a module's output is a loss, whose gradient comes from the call.
 func (k Kind) loss() bool { return k == Loss || k == Head || k == Balance || k == IndexLoss }
 
+// Choice returns the path of what a module chooses, or "": PATH.indices in a folder.
+func (m *Module) Choice() string {
+	if m.Kind != Router && m.Kind != Index {
+		return ""
+	}
+	return strings.TrimSuffix(m.Path, ".index")
+}
+
 // Glue reports whether a module has no formula of its own: it only says what equals what.
 func (k Kind) Glue() bool { return k == Residual || k == Handover }
 
@@ -176,13 +184,16 @@ type Mistake struct {
 }
 
 //go:embed mistakes.tsv
-var mistakes string // lines of name, finest kind, sentence
+var mistakes string // lines of name, finest kinds, sentence
 
 // Mistakes returns all known mistakes.
 func Mistakes() (all []Mistake) {
 	for line := range strings.Lines(mistakes) {
 		fields := strings.Split(strings.TrimSpace(line), "\t")
-		m := Mistake{fields[0], fields[2], []Kind{Kind(fields[1])}}
+		m := Mistake{Name: fields[0], Says: fields[2]}
+		for kind := range strings.SplitSeq(fields[1], ",") {
+			m.Kinds = append(m.Kinds, Kind(kind))
+		}
 		for _, inside := range [][2]Kind{
 			{Rotary, Core}, {Core, Attention}, {Norm, Attention}, {Linear, Attention}, {Act, MLP}, {Act, Experts}, {Experts, MoE}, {MLP, MoE},
 			{Index, Indexer}, {LayerNorm, Indexer}, {Indexer, Attention}, {Router, MoE}, {Attention, Block}, {MLP, Block}, {MoE, Block}, {Residual, Block}, {Norm, Head}, {Loss, Head},

@@ -209,7 +209,7 @@ func (f *formula) outputs(m *Module, in []*node) []*node {
 	case LayerNorm:
 		return []*node{f.layerNorm(m.Path, in[0])}
 	case Index:
-		return []*node{f.index(strings.TrimSuffix(m.Path, ".index"), in)}
+		return []*node{f.index(m.Choice(), in)}
 	case IndexLoss:
 		return []*node{f.indexLoss(m, in)}
 	case Act:

@@ -1,0 +1,146 @@
+package referee
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/step"
+	"spmoe/moe/reference"
+)
+
+const sparseLoss = `{"kind": "index_kl", "coefficient": 0.5}`
+
+// A step with the loss of indexers is right in both stages, and so is one without.
+func TestIndexers(t *testing.T) {
+	for _, c := range []struct {
+		family, auxiliary string
+		compared          int
+	}{
+		{"deepseek_v32_tiny", "", 400}, {"glm_moe_dsa_tiny", sparseLoss, 390},
+		{"deepseek_v32_tiny", `{"kind": "index_kl", "coefficient": 1, "stage": "warmup"}`, 190},
+	} {
+		r := judged(t, written(t, c.family, c.auxiliary))
+		if r.Verdict != Right || r.Compared < c.compared {
+			t.Errorf("%+v: %s, %d compared, %v, %+v", c, r.Verdict, r.Compared, r.Doubts, r.Findings)
+		}
+	}
+}
+
+// Each known mistake of an indexer is named where it is made, in FP32 and in BF16.
+func TestIndexerMistakes(t *testing.T) {
+	const first, second = "model.layers.0.self_attn.", "model.layers.1.self_attn."
+	planted := []struct{ family, mistake, module string }{
+		{"deepseek_v32_tiny", "index_rope_other_pairs", second + "indexer.index"}, {"deepseek_v32_tiny", "index_rope_other_end", second + "indexer.index"},
+		{"deepseek_v32_tiny", "index_no_relu", second + "indexer.index"}, {"deepseek_v32_tiny", "index_hadamard_on_queries", second + "indexer.index"},
+		{"deepseek_v32_tiny", "index_mask_late", second + "indexer.index"}, {"deepseek_v32_tiny", "index_mask_early", second + "indexer.index"},
+		{"deepseek_v32_tiny", "index_mask_missing", second + "indexer.index"}, {"deepseek_v32_tiny", "index_norm_rms", second + "indexer.k_norm"},
+		{"deepseek_v32_tiny", "index_norm_eps_1e-5", second + "indexer.k_norm"}, {"deepseek_v32_tiny", "index_raw_latent", second + "indexer.input.1.handover"},
+		{"deepseek_v32_tiny", "index_no_topk", second + "core"}, {"deepseek_v32_tiny", "index_input_attached", second + "indexer.wq_b"},
+		{"deepseek_v32_tiny", "index_target_attached", second + "core"}, {"deepseek_v32_tiny", "index_target_dense", second + "indexer.loss"},
+		{"deepseek_v32_tiny", "index_scale_missing", second + "indexer.loss"}, {"deepseek_v32_tiny", "index_loss_sum", second + "indexer.loss"},
+		{"glm_moe_dsa_tiny", "index_rope_other_pairs", first + "indexer.index"}, {"glm_moe_dsa_tiny", "index_rope_other_end", first + "indexer.index"},
+		{"glm_moe_dsa_tiny", "index_not_shared", second + "core"}, {"glm_moe_dsa_tiny", "index_shared_supervised", first + "indexer.loss"},
+	}
+	for _, low := range []bool{false, true} {
+		judges := map[string]*judge{}
+		for _, p := range planted {
+			j := judges[p.family]
+			if j == nil {
+				dir := written(t, p.family, sparseLoss)
+				if low {
+					storeBF16(t, dir)
+				}
+				folder, err := step.Open(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { folder.Close() })
+				j = newJudge(folder)
+				judges[p.family] = j
+			}
+			line := plantedIn(t, j, j.byPath[p.module], p.mistake)
+			named := slices.ContainsFunc(line.Causes, func(c Cause) bool { return c.Name == p.mistake })
+			if hidden := low && p.mistake == "index_norm_eps_1e-5"; named == hidden {
+				t.Errorf("%s in %s of %s, BF16 %v: %+v, %+v", p.mistake, p.module, p.family, low, line.Causes, line.Comparisons)
+			}
+		}
+	}
+}
+
+// plantedIn judges a module whose recorded results are those of a mistake.
+func plantedIn(t *testing.T, j *judge, m *reference.Module, mistake string) *ModuleLine {
+	tr, err := j.open(m, j.repeats[0])
+	if err != nil || tr == nil {
+		t.Fatalf("%s: %v", m.Path, err)
+	}
+	dtype, _ := j.folder.DType(step.Activations, m.Inputs[0].Name, tr.repeat)
+	if strings.HasSuffix(m.Path, "core") { // GLM's attention also returns its choice
+		other, err := tr.read(reference.Port{Name: "model.layers.2.self_attn.indexer.indices"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr.held["model.layers.1.self_attn.output.2"] = other
+	}
+	call := tr.call
+	call.Mistake, call.Rounding = mistake, tr.ways[0]
+	o, err := tr.run(call)
+	if err != nil {
+		t.Fatalf("%s: %v", m.Path, err)
+	}
+	for name, x := range o {
+		tr.held[name] = &step.Value{Tensor: x, DType: dtype}
+	}
+	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer}
+	if tr.exact, tr.floors, err = tr.compute(tr.call, tr.ways); err != nil {
+		t.Fatal(err)
+	}
+	if line.add(tr.compareAll(tr.exact, tr.floors, nil)); len(line.wrong()) > 0 {
+		line.Causes = j.explain(tr, line)
+	}
+	return line
+}
+
+// storeBF16 rounds all numbers of a folder to BF16, and copies the weights into it.
+func storeBF16(t *testing.T, dir string) {
+	config, err := os.ReadFile(filepath.Join(dir, "step.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, weights, _ := strings.Cut(string(config), `"weights": "`)
+	weights, _, _ = strings.Cut(weights, `"`)
+	for from, to := range map[string]string{filepath.Join(weights, "model.safetensors"): "model.safetensors", filepath.Join(dir, "activations.safetensors"): "activations.safetensors"} {
+		file, err := safetensors.Open(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []safetensors.Tensor
+		for _, info := range file.Tensors() {
+			data, err := file.Bytes(info.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := safetensors.Tensor{Name: info.Name, DType: info.DType, Shape: info.Shape, Data: slices.Clone(data)}
+			if info.DType == safetensors.F32 {
+				x.DType, x.Data = "BF16", nil
+				for ; len(data) > 0; data = data[4:] {
+					v := reference.BF16.Round(float64(math.Float32frombits(binary.LittleEndian.Uint32(data))))
+					x.Data = binary.LittleEndian.AppendUint16(x.Data, uint16(math.Float32bits(float32(v))>>16))
+				}
+			}
+			all = append(all, x)
+		}
+		file.Close()
+		if err := safetensors.Write(filepath.Join(dir, to), all, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "step.json"), []byte(strings.Replace(string(config), weights, "", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
