@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"spmoe/launcher/step"
 	"spmoe/moe/reference"
 )
 
@@ -92,7 +93,7 @@ func (t *trial) moved(exact outcome, floors []outcome, name string, token int) f
 }
 
 // keyRegret returns the regret of one token's keys, and the rounding of its scores. Keys that the
-// token does not see do not count. It must have as many others as there are, up to index_topk.
+// token does not see do not count. It must have as many others as the reference.
 func (t *trial) keyRegret(exact outcome, floors []outcome, token int, picks []int) (regret, noise float64) {
 	worst, best, visible, chosen := inf, -inf, 0, 0
 	for key, s := range t.rowOf(exact, "choice", token) {
@@ -107,7 +108,7 @@ func (t *trial) keyRegret(exact outcome, floors []outcome, token int, picks []in
 		}
 		visible++
 	}
-	if chosen != min(visible, t.judge.folder.Model.IndexTopK) {
+	if own := exact[t.module.Choice()+".indices"]; chosen != min(visible, own.Dims[1]) {
 		return inf, 1
 	}
 	return max(best-worst, 0), t.moved(exact, floors, "choice", token)
@@ -295,4 +296,23 @@ func compareFloat(a, b float64) int {
 		return -1
 	}
 	return 0
+}
+
+// indexKL is the kind of an indexer's loss in step.json. Its stage is sparse or warmup.
+const indexKL = "index_kl"
+
+// indexLoss returns what step.json says of the loss of indexers.
+func (j *judge) indexLoss() (loss step.Auxiliary) {
+	for _, a := range j.folder.Info.Auxiliary {
+		if a.Kind == indexKL {
+			loss = a
+		}
+	}
+	return loss
+}
+
+// routerLosses returns the auxiliary losses of routers.
+func (j *judge) routerLosses() []step.Auxiliary {
+	all := slices.Clone(j.folder.Info.Auxiliary)
+	return slices.DeleteFunc(all, func(a step.Auxiliary) bool { return a.Kind == indexKL })
 }

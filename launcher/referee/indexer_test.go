@@ -41,7 +41,7 @@ func TestIndexerMistakes(t *testing.T) {
 		{"deepseek_v32_tiny", "index_mask_late", second + "indexer.index"}, {"deepseek_v32_tiny", "index_mask_early", second + "indexer.index"},
 		{"deepseek_v32_tiny", "index_mask_missing", second + "indexer.index"}, {"deepseek_v32_tiny", "index_norm_rms", second + "indexer.k_norm"},
 		{"deepseek_v32_tiny", "index_norm_eps_1e-5", second + "indexer.k_norm"}, {"deepseek_v32_tiny", "index_raw_latent", second + "indexer.input.1.handover"},
-		{"deepseek_v32_tiny", "index_no_topk", second + "core"}, {"deepseek_v32_tiny", "index_input_attached", second + "indexer.wq_b"},
+		{"deepseek_v32_tiny", "index_no_topk", second + "core"}, {"deepseek_v32_tiny", "index_no_topk", second + "indexer.index"}, {"deepseek_v32_tiny", "index_input_attached", second + "indexer.wq_b"},
 		{"deepseek_v32_tiny", "index_target_attached", second + "core"}, {"deepseek_v32_tiny", "index_target_dense", second + "indexer.loss"},
 		{"deepseek_v32_tiny", "index_scale_missing", second + "indexer.loss"}, {"deepseek_v32_tiny", "index_loss_sum", second + "indexer.loss"},
 		{"glm_moe_dsa_tiny", "index_rope_other_pairs", first + "indexer.index"}, {"glm_moe_dsa_tiny", "index_rope_other_end", first + "indexer.index"},

@@ -192,25 +192,6 @@ func (t *trial) openRouter() (err error) {
 	return nil
 }
 
-// indexKL is the kind of an indexer's loss in step.json. Its stage is sparse or warmup.
-const indexKL = "index_kl"
-
-// indexLoss returns what step.json says of the loss of indexers.
-func (j *judge) indexLoss() (loss step.Auxiliary) {
-	for _, a := range j.folder.Info.Auxiliary {
-		if a.Kind == indexKL {
-			loss = a
-		}
-	}
-	return loss
-}
-
-// routerLosses returns the auxiliary losses of routers.
-func (j *judge) routerLosses() []step.Auxiliary {
-	all := slices.Clone(j.folder.Info.Auxiliary)
-	return slices.DeleteFunc(all, func(a step.Auxiliary) bool { return a.Kind == indexKL })
-}
-
 func sum(x, y []float64) []float64 {
 	total := slices.Clone(x)
 	for i := range y {

@@ -111,7 +111,7 @@ func (f *formula) index(path string, in []*node) *node {
 		visible = append(visible, masked(own.data, f.indexMask(s))...)
 		rows = append(rows, span(s*n, (s+1)*n))
 	}
-	own := topKeys(visible, n, f.IndexTopK)
+	own := topKeys(visible, n, pick(f, map[string]int{"index_no_topk": n}, f.IndexTopK))
 	f.note(path+".choice", visible, n)
 	indices := make([]float64, len(own))
 	for i, key := range own {

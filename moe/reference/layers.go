@@ -197,8 +197,8 @@ func (f *formula) glue(m *Module, in []*node) *node {
 	switch {
 	case ofExperts && m != f.outer && len(in) == 2:
 		return f.branches(path, in[0], in[1])
-	case f.is("index_raw_latent") && strings.HasSuffix(m.Path, ".indexer.input.1.handover"):
-		return f.look(Port{Name: strings.TrimSuffix(m.Path, "indexer.input.1.handover") + "q_a_proj.output"})
+	case f.is("index_raw_latent") && (strings.HasSuffix(m.Path, ".indexer.input.1.handover") || strings.HasSuffix(m.Path, ".indexer.wq_b.handover")):
+		return f.look(Port{Name: layerPath(m.Layer) + ".self_attn.q_a_proj.output"})
 	case len(in) == 1 && m != f.outer:
 		y := *in[0]
 		y.grad = nil
