@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"spmoe/launcher/step"
-	"spmoe/moe/reference"
 )
 
 // The regret of a choice is how far the worst chosen expert's score lies below that of the best one
@@ -35,7 +34,7 @@ func (t *trial) regret(exact outcome, floors []outcome, rows []int) (c Compariso
 		picks := make([]int, k)
 		regret, noise := 0.0, 1.0
 		for i, e := range chosen.Data[token*k : (token+1)*k] {
-			if t.module.Kind == reference.Index {
+			if t.module.ChoosesKeys() {
 				picks[i] = int(e)
 				continue
 			}
@@ -44,7 +43,7 @@ func (t *trial) regret(exact outcome, floors []outcome, rows []int) (c Compariso
 				c.Note = fmt.Sprintf("token %d has experts %v: %d different ones below %d are expected", token, picks, k, experts)
 			}
 		}
-		if t.module.Kind == reference.Index {
+		if t.module.ChoosesKeys() {
 			regret, noise = t.keyRegret(exact, floors, token, picks)
 		} else if regret == 0 {
 			regret, noise = t.regretOf(exact, floors, token, picks)

@@ -117,7 +117,7 @@ func (j *judge) present(m *reference.Module) (forward, backward bool) {
 	}
 	loss := isLoss(m)
 	backward = !loss || j.has(m.Inputs[len(m.Inputs)-1].Grad)
-	forward = m.Kind == reference.Index && j.has(m.Choice()+".indices")
+	forward = m.ChoosesKeys() && j.has(m.Choice()+".indices")
 	for _, p := range m.Outputs {
 		forward = forward || j.has(p.Name)
 		backward = backward && (loss || j.has(p.Grad))

@@ -312,7 +312,7 @@ func (j *judge) say(c *Comparison, line *ModuleLine) string {
 	case c.Statistic == "shape":
 		return name + ": " + c.Note
 	case c.What == "choice":
-		chosen := map[bool]string{true: "keys", false: "experts"}[line.Kind == string(reference.Index)]
+		chosen := map[bool]string{true: "experts", false: "keys"}[line.Kind == string(reference.Router)]
 		text = fmt.Sprintf("%s: %d of %d tokens chose %s whose scores lie below others by up to %.2g; rounding moves scores by %.2g", name, c.Far, c.Rows, chosen, c.Error, c.Floor)
 	case c.Statistic == "worst":
 		text = fmt.Sprintf("%s: %d of %d tokens are far off, the worst by %s; rounding explains %s", name, c.Far, c.Rows, percent(c.Worst), percent(c.WorstFloor))

@@ -125,7 +125,7 @@ func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, err error) {
 			return nil, err
 		}
 		isOutput := i >= len(m.Inputs)
-		forward = forward || m.Kind == reference.Index && j.find(m.Choice()+".indices", r) != ""
+		forward = forward || m.ChoosesKeys() && j.find(m.Choice()+".indices", r) != ""
 		if v == nil && !isOutput {
 			return nil, nil
 		}
@@ -285,7 +285,7 @@ func (t *trial) compare(all []Comparison, what string, p reference.Port, exact o
 	if len(got.Dims) > 0 {
 		pair.rows = got.Dims[0] * len(pair.got) / max(len(got.Data), 1)
 	}
-	if t.module.Kind == reference.Index && what == "output" { // of keys that a token does not see, a folder may have anything
+	if t.module.ChoosesKeys() && what == "output" { // of keys that a token does not see, a folder may have anything
 		pair.got = slices.Clone(pair.got)
 		for i, s := range cut(exact[t.module.Choice()+".choice"].Data) {
 			if math.IsInf(s, -1) {

@@ -69,8 +69,8 @@ type Config struct {
 	IndexTopK        int      `json:"index_topk"`             // 0: attention is dense
 	IndexerTypes     []string `json:"indexer_types"`          // full, or shared: the choice of the layer before
 	IndexPattern     string   `json:"index_topk_pattern"`     // the same as a letter for each layer, F or S
-	IndexEvery       int      `json:"index_topk_freq"`        // the same by a rule: every so many layers are full
-	IndexFirst       int      `json:"index_skip_topk_offset"` // and this many at the start, at least
+	IndexEvery       int      `json:"index_topk_freq"`        // the same by a rule: one layer in this many is full
+	IndexFirst       int      `json:"index_skip_topk_offset"` // and the first ones
 	IndexInterleaved bool     `json:"-"`
 
 	Act          string   `json:"hidden_act"`

@@ -56,11 +56,14 @@ func (k Kind) loss() bool { return k == Loss || k == Head || k == Balance || k =
 
 // Choice returns the path of what a module chooses, or "": PATH.indices in a folder.
 func (m *Module) Choice() string {
-	if m.Kind != Router && m.Kind != Index {
+	if m.Kind != Router && !m.ChoosesKeys() {
 		return ""
 	}
 	return strings.TrimSuffix(m.Path, ".index")
 }
+
+// ChoosesKeys reports whether a module chooses the keys of queries.
+func (m *Module) ChoosesKeys() bool { return m.Kind == Index || m.Kind == Indexer }
 
 // Glue reports whether a module has no formula of its own: it only says what equals what.
 func (k Kind) Glue() bool { return k == Residual || k == Handover }
