@@ -1,15 +1,10 @@
 package referee
 
 import (
-	"encoding/binary"
-	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/step"
 	"spmoe/moe/reference"
 )
@@ -47,16 +42,12 @@ func TestIndexerMistakes(t *testing.T) {
 		{"glm_moe_dsa_tiny", "index_rope_other_pairs", first + "indexer.index"}, {"glm_moe_dsa_tiny", "index_rope_other_end", first + "indexer.index"},
 		{"glm_moe_dsa_tiny", "index_not_shared", second + "core"}, {"glm_moe_dsa_tiny", "index_shared_supervised", first + "indexer.loss"},
 	}
+	judges := map[string]*judge{}
 	for _, low := range []bool{false, true} {
-		judges := map[string]*judge{}
 		for _, p := range planted {
 			j := judges[p.family]
 			if j == nil {
-				dir := written(t, p.family, sparseLoss)
-				if low {
-					storeBF16(t, dir)
-				}
-				folder, err := step.Open(dir)
+				folder, err := step.Open(written(t, p.family, sparseLoss))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -64,7 +55,7 @@ func TestIndexerMistakes(t *testing.T) {
 				j = newJudge(folder)
 				judges[p.family] = j
 			}
-			line := plantedIn(t, j, j.byPath[p.module], p.mistake)
+			line := plantedIn(t, j, j.byPath[p.module], p.mistake, low)
 			named := slices.ContainsFunc(line.Causes, func(c Cause) bool { return c.Name == p.mistake })
 			if hidden := low && p.mistake == "index_norm_eps_1e-5"; named == hidden {
 				t.Errorf("%s in %s of %s, BF16 %v: %+v, %+v", p.mistake, p.module, p.family, low, line.Causes, line.Comparisons)
@@ -73,13 +64,26 @@ func TestIndexerMistakes(t *testing.T) {
 	}
 }
 
-// plantedIn judges a module whose recorded results are those of a mistake.
-func plantedIn(t *testing.T, j *judge, m *reference.Module, mistake string) *ModuleLine {
+// plantedIn judges a module whose recorded results are those of a mistake, in FP32 or in BF16.
+func plantedIn(t *testing.T, j *judge, m *reference.Module, mistake string, low bool) *ModuleLine {
 	tr, err := j.open(m, j.repeats[0])
 	if err != nil || tr == nil {
 		t.Fatalf("%s: %v", m.Path, err)
 	}
-	dtype, _ := j.folder.DType(step.Activations, m.Inputs[0].Name, tr.repeat)
+	if low {
+		tr.ways, tr.least = threeWays(reference.Rounding{Format: reference.BF16}), leastOf("BF16")
+		for _, v := range tr.held {
+			if v != nil {
+				v.DType, v.Data = "BF16", roundedBF16(v.Data)
+			}
+		}
+		param := tr.call.Param
+		tr.call.Param = func(name string) (reference.Tensor, error) {
+			x, err := param(name)
+			x.Data = roundedBF16(x.Data)
+			return x, err
+		}
+	}
 	if strings.HasSuffix(m.Path, "core") { // GLM's attention also returns its choice
 		other, err := tr.read(reference.Port{Name: "model.layers.2.self_attn.indexer.indices"})
 		if err != nil {
@@ -94,7 +98,7 @@ func plantedIn(t *testing.T, j *judge, m *reference.Module, mistake string) *Mod
 		t.Fatalf("%s: %v", m.Path, err)
 	}
 	for name, x := range o {
-		tr.held[name] = &step.Value{Tensor: x, DType: dtype}
+		tr.held[name] = &step.Value{Tensor: x, DType: map[bool]string{true: "BF16", false: "F32"}[low]}
 	}
 	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer}
 	if tr.exact, tr.floors, err = tr.compute(tr.call, tr.ways); err != nil {
@@ -106,41 +110,10 @@ func plantedIn(t *testing.T, j *judge, m *reference.Module, mistake string) *Mod
 	return line
 }
 
-// storeBF16 rounds all numbers of a folder to BF16, and copies the weights into it.
-func storeBF16(t *testing.T, dir string) {
-	config, err := os.ReadFile(filepath.Join(dir, "step.json"))
-	if err != nil {
-		t.Fatal(err)
+func roundedBF16(values []float64) []float64 {
+	y := slices.Clone(values)
+	for i, v := range y {
+		y[i] = reference.BF16.Round(v)
 	}
-	_, weights, _ := strings.Cut(string(config), `"weights": "`)
-	weights, _, _ = strings.Cut(weights, `"`)
-	for from, to := range map[string]string{filepath.Join(weights, "model.safetensors"): "model.safetensors", filepath.Join(dir, "activations.safetensors"): "activations.safetensors"} {
-		file, err := safetensors.Open(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all []safetensors.Tensor
-		for _, info := range file.Tensors() {
-			data, err := file.Bytes(info.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x := safetensors.Tensor{Name: info.Name, DType: info.DType, Shape: info.Shape, Data: slices.Clone(data)}
-			if info.DType == safetensors.F32 {
-				x.DType, x.Data = "BF16", nil
-				for ; len(data) > 0; data = data[4:] {
-					v := reference.BF16.Round(float64(math.Float32frombits(binary.LittleEndian.Uint32(data))))
-					x.Data = binary.LittleEndian.AppendUint16(x.Data, uint16(math.Float32bits(float32(v))>>16))
-				}
-			}
-			all = append(all, x)
-		}
-		file.Close()
-		if err := safetensors.Write(filepath.Join(dir, to), all, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "step.json"), []byte(strings.Replace(string(config), weights, "", 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	return y
 }

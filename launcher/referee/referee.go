@@ -343,7 +343,7 @@ func encoded(name string, v reference.Tensor) safetensors.Tensor {
 	for _, x := range v.Data {
 		bits := math.Float32bits(float32(x))
 		if strings.HasSuffix(name, ".indices") {
-			t.DType, bits = safetensors.I32, uint32(x)
+			t.DType, bits = safetensors.I32, uint32(int32(x)) // -1: none
 		}
 		t.Data = binary.LittleEndian.AppendUint32(t.Data, bits)
 	}
