@@ -1,11 +1,104 @@
 package reference
 
 import (
+	"encoding/binary"
+	"fmt"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
 )
+
+// Scores and choices are those of transformers, and the model is nearer to its float64.
+func TestIndexerGoldens(t *testing.T) {
+	for _, family := range []string{"deepseek_v32_tiny", "glm_moe_dsa_tiny"} {
+		g := openGolden(t, family)
+		double, err := safetensors.Open(filepath.Join(goldens, family, "activations64.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer double.Close()
+		for _, info := range double.Tensors() {
+			data, err := double.Bytes(info.Name)
+			want := make([]float64, len(data)/8)
+			if _, wrong := binary.Decode(data, binary.LittleEndian, want); err != nil || wrong != nil {
+				t.Fatal(err, wrong)
+			}
+			names := map[string]string{"logits": "lm_head.output", "final_norm": "model.norm.output", "layer2_out": "model.layers.2.output"}
+			name, isGradient := strings.CutPrefix(info.Name, "gradient:")
+			if !isGradient && names[name] != "" {
+				name = names[name]
+			}
+			if d := distance(g.values[name].Data, want); !(d < 2e-7) {
+				t.Errorf("%s: %s is off by %.2g", family, info.Name, d)
+			}
+		}
+		for i := range g.config.Layers {
+			if g.config.Shared(i) {
+				continue
+			}
+			path, name := fmt.Sprintf("model.layers.%d.self_attn.indexer", i), fmt.Sprintf("layer%d_index", i)
+			visible := g.values[path+".choice"]
+			want, theirs := g.tensor("activations", name+"_scores").Data, g.ints(name+"er")
+			for k, v := range visible.Data {
+				row, seen := k/g.batch.Seq, !math.IsInf(v, -1)
+				picks := theirs[row*12 : (row+1)*12]
+				ours := g.values[path+".indices"].Data[row*12 : (row+1)*12]
+				key := int32(k % g.batch.Seq)
+				if seen && (math.Abs(v-want[k]) > 2e-6 || slices.Contains(picks, key) != slices.Contains(ours, float64(key))) {
+					t.Errorf("%s: token %d scores key %d with %g, want %g", path, row, key, v, want[k])
+				}
+			}
+		}
+	}
+}
+
+// Of equal scores the lowest place is chosen, and no key that is not seen.
+func TestChoiceOfKeys(t *testing.T) {
+	none := math.Inf(-1)
+	scores := masked([]float64{2, 0, 9, 9, 0, 3, 0, 0}, []float64{0, 0, none, none, 0, 0, 0, 0})
+	chosen := topKeys(scores, 4, 3)
+	if want := []int{0, 1, -1, 1, 0, 2}; !slices.Equal(chosen, want) {
+		t.Errorf("chosen are %v, want %v", chosen, want)
+	}
+	mask := restrict([]float64{0, 0, none, none, none, 0, 0, 0}, 4, chosen)
+	if want := []float64{0, 0, none, none, none, 0, 0, none}; !slices.Equal(mask, want) {
+		t.Errorf("the mask is %v, want %v", mask, want)
+	}
+}
+
+// config.json says in several ways which layers have an indexer.
+func TestIndexerTypes(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(goldens, "glm_moe_dsa_tiny", "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(data), `"indexer_types": [`)
+	_, after, _ := strings.Cut(rest, "]")
+	for keys, want := range map[string]string{
+		`"indexer_types": ["full", "full", "shared"]`: "full full shared", `"index_topk_pattern": "FSS"`: "full shared shared", `"a": 0`: "full full full",
+		`"index_topk_freq": 2`: "full full shared", `"index_topk_freq": 2, "index_skip_topk_offset": 1`: "full shared full",
+		`"indexer_types": ["shared", "full", "full"]`: "the first one full", `"indexer_types": ["full", "half", "full"]`: "full or shared",
+		`"index_topk_freq": 0`: "is 0: expected 1 or more", `"index_head_dim": 8`: "at least qk_rope_head_dim", `"mlp_layer_types": ["dense"]`: "has 1 entries",
+		`"mlp_layer_types": ["dense", "moe", "moe"]`: "expected dense or sparse",
+	} {
+		name, _, _ := strings.Cut(keys, ":")
+		others := strings.NewReplacer(name, `"old"`)
+		c, err := ReadConfig([]byte(others.Replace(before) + keys + others.Replace(after)))
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = strings.Join(c.IndexerTypes, " ")
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", keys, got, want)
+		}
+	}
+}
 
 const lastIndexer = "model.layers.2.self_attn.indexer."
 
