@@ -315,6 +315,9 @@ func Write(from, to string) error {
 	files := map[string][]safetensors.Tensor{}
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		v, file := results[name], "activations.safetensors"
+		if replayed, ok := t.call.Given(name); ok && strings.HasSuffix(name, ".indices") {
+			v = replayed
+		}
 		if dims, ok := folder.Model.ParamDims(name); ok {
 			v.Dims, file = dims, "gradients.safetensors"
 		}

@@ -141,6 +141,9 @@ func (j *judge) introduce() {
 			r.Read = append(r.Read, m.Path+": its logits are BF16, where the model's own code keeps FP32: its choices and weights are judged in BF16")
 		}
 	}
+	if loss := j.indexLoss(); loss.Kind != "" && (f.Model.IndexTopK == 0 || !slices.Contains([]string{"", "sparse", "warmup"}, loss.Stage)) {
+		r.doubt(fmt.Sprintf("the auxiliary loss index_kl of stage %.40q is not known: the model needs an indexer, and the stage is sparse or warmup", loss.Stage))
+	}
 	for _, s := range f.Info.Silent {
 		if j.byPath[s] != nil { // others are containers, or parts that need no judgment
 			r.Missing = append(r.Missing, s+" (its hooks never ran)")
@@ -376,7 +379,7 @@ func joinInts(x []int) string {
 
 // extras are tensors that python/step.py records and that say nothing more: the ids again, the
 // activation function alone, probabilities, and the choices as the experts got them.
-var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.[12]|\.self_attn\.(indexer\.input\.2|input\.1)$|\.layers\.\d+\.(in|out)put\.1$|\.experts\.input\.1`)
+var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.[12]|\.self_attn\.(indexer\.input\.2|input\.1)|\.layers\.\d+\.(in|out)put\.1|\.experts\.input\.1`)
 
 // unread lists the names that no module asked for: those that the model does not have, and those
 // that could not be compared.
