@@ -157,6 +157,7 @@ func TestForms(t *testing.T) {
 			"layer1_gate_0": numbers(0, 4, 4), "layer1_mlp_in": numbers(0, 2, 2, 8), "input_ids": integers(0, 2, 2), "target_ids": integers(1, 2, 2),
 			"layers.0.moe.router.gate.input": numbers(1, 4, 8), "layers.0.moe.router.input": numbers(1, 4, 8), "layers.0.moe.experts.output": numbers(0, 8, 8),
 			"layers.0.moe.router.gate.output": numbers(0, 4, 4), "layers.0.moe.router.weights": numbers(0, 4, 2),
+			"layer0_indexer": integers(0, 4, 2), "model.layers.1.self_attn.indexer.output": integers(0, 4, 2),
 		},
 		"activations64.safetensors": tensors{"layer1_mlp_in": numbers(0, 2, 2, 8)},
 	}.open(t)
@@ -173,5 +174,6 @@ func TestForms(t *testing.T) {
 	b, err := f.Batch(Repeat{})
 	expect(t, "true [1 2 3 4] folder of reference outputs <nil>", b.LabelsShifted, b.Labels, f.Form, err)
 	expect(t, "[model.layers.0.mlp.gate.input model.layers.0.mlp.gate.logits model.layers.0.mlp.gate.weights model.layers.0.mlp.router.input "+
-		"model.layers.0.mlp.rows.output model.layers.1.mlp.gate.logits model.layers.1.mlp.input]", f.Names(Activations, false))
+		"model.layers.0.mlp.rows.output model.layers.0.self_attn.indexer.indices model.layers.1.mlp.gate.logits model.layers.1.mlp.input "+
+		"model.layers.1.self_attn.indexer.indices]", f.Names(Activations, false))
 }
