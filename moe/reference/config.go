@@ -72,6 +72,7 @@ type Config struct {
 	IndexEvery       int      `json:"index_topk_freq"`        // the same by a rule: one layer in this many is full
 	IndexFirst       int      `json:"index_skip_topk_offset"` // and the first ones
 	IndexInterleaved bool     `json:"-"`
+	IndexPairs       *bool    `json:"indexer_rope_interleave"`
 
 	Act          string   `json:"hidden_act"`
 	MaxPositions int      `json:"max_position_embeddings"`
@@ -169,6 +170,9 @@ func (c *Config) readIndexer() (wrong []error) {
 	}
 	if c.IndexDim < c.RopeDim || c.IndexHeads*c.IndexDim > 1<<22 {
 		wrong = append(wrong, fmt.Errorf("index_head_dim is %d with %d heads: expected at least qk_rope_head_dim, %d", c.IndexDim, c.IndexHeads, c.RopeDim))
+	}
+	if c.IndexPairs != nil {
+		c.IndexInterleaved = *c.IndexPairs
 	}
 	types := map[bool]string{true: "full", false: "shared"}
 	for i := 0; c.Family == "glm_moe_dsa" && len(c.IndexerTypes) < c.Layers && i < min(c.Layers, 1<<20); i++ {

@@ -81,7 +81,7 @@ func TestIndexerTypes(t *testing.T) {
 	before, rest, _ := strings.Cut(string(data), `"indexer_types": [`)
 	_, after, _ := strings.Cut(rest, "]")
 	for keys, want := range map[string]string{
-		`"indexer_types": ["full", "full", "shared"]`: "full full shared", `"index_topk_pattern": "FSS"`: "full shared shared", `"a": 0`: "full full full",
+		`"indexer_types": ["full", "full", "shared"]`: "full full shared", `"index_topk_pattern": "FSS"`: "full shared shared", `"a": 0`: "full full full by neighbours", `"indexer_rope_interleave": false`: "by halves",
 		`"index_topk_freq": 2`: "full full shared", `"index_topk_freq": 2, "index_skip_topk_offset": 1`: "full shared full",
 		`"indexer_types": ["shared", "full", "full"]`: "the first one full", `"indexer_types": ["full", "half", "full"]`: "full or shared",
 		`"index_topk_freq": 0`: "is 0: expected 1 or more", `"index_head_dim": 8`: "at least qk_rope_head_dim", `"mlp_layer_types": ["dense"]`: "has 1 entries",
@@ -92,7 +92,7 @@ func TestIndexerTypes(t *testing.T) {
 		c, err := ReadConfig([]byte(others.Replace(before) + keys + others.Replace(after)))
 		got := fmt.Sprint(err)
 		if err == nil {
-			got = strings.Join(c.IndexerTypes, " ")
+			got = strings.Join(append(c.IndexerTypes, map[bool]string{true: "by neighbours", false: "by halves"}[c.IndexInterleaved]), " ")
 		}
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", keys, got, want)
