@@ -174,13 +174,20 @@ func (c *Config) readIndexer() (wrong []error) {
 	if c.IndexPairs != nil {
 		c.IndexInterleaved = *c.IndexPairs
 	}
-	types := map[bool]string{true: "full", false: "shared"}
-	for i := 0; c.Family == "glm_moe_dsa" && len(c.IndexerTypes) < c.Layers && i < min(c.Layers, 1<<20); i++ {
-		full := max(i-c.IndexFirst+1, 0)%c.IndexEvery == 0
+	given, letters := len(c.IndexerTypes), map[byte]string{'F': "full", 'S': "shared"}
+	for i := 0; c.Family == "glm_moe_dsa" && given == 0 && i < min(c.Layers, 1<<20); i++ {
+		kind := "shared"
 		if i < len(c.IndexPattern) {
-			full = c.IndexPattern[i] == 'F'
+			kind = letters[c.IndexPattern[i]]
+		} else if max(i-c.IndexFirst+1, 0)%c.IndexEvery == 0 {
+			kind = "full"
 		}
-		c.IndexerTypes = append(c.IndexerTypes[:i], types[full])
+		c.IndexerTypes = append(c.IndexerTypes, kind)
+	}
+	for _, n := range []int{given, len(c.IndexPattern)} {
+		if n > 0 && n < c.Layers {
+			wrong = append(wrong, fmt.Errorf("indexer_types or index_topk_pattern has %d entries: expected %d", n, c.Layers))
+		}
 	}
 	for i, kind := range c.IndexerTypes {
 		if kind != "full" && kind != "shared" || i == 0 && kind == "shared" {

@@ -85,6 +85,7 @@ func TestIndexerTypes(t *testing.T) {
 		`"index_topk_freq": 2`: "full full shared", `"index_topk_freq": 2, "index_skip_topk_offset": 1`: "full shared full",
 		`"indexer_types": ["shared", "full", "full"]`: "the first one full", `"indexer_types": ["full", "half", "full"]`: "full or shared",
 		`"index_topk_freq": 0`: "is 0: expected 1 or more", `"index_head_dim": 8`: "at least qk_rope_head_dim", `"mlp_layer_types": ["dense"]`: "has 1 entries",
+		`"indexer_types": ["full"]`: "has 1 entries: expected 3", `"index_topk_pattern": "FS"`: "has 2 entries", `"index_topk_pattern": "FSX"`: `layer 2 is ""`,
 		`"mlp_layer_types": ["dense", "moe", "moe"]`: "expected dense or sparse",
 	} {
 		name, _, _ := strings.Cut(keys, ":")
