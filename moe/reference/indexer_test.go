@@ -155,3 +155,19 @@ func TestIndexLossGradients(t *testing.T) {
 		}
 	}
 }
+
+// A recorded choice that is missing, too short or outside the sequence is refused.
+func TestWrongChoices(t *testing.T) {
+	g := openGolden(t, "deepseek_v32_tiny")
+	for want, indices := range map[string][]float64{"give the choices": nil, "96 tokens": {1, 2, 3}, "below 48": slices.Repeat([]float64{48}, 96)} {
+		values := maps.Clone(g.values)
+		values["model.layers.1.self_attn.indexer.indices"] = Tensor{Data: indices}
+		if indices == nil {
+			delete(values, "model.layers.1.self_attn.indexer.indices")
+		}
+		call := Call{Batch: g.batch, Given: known(values), Param: g.weight}
+		if _, err := g.module("model.layers.1.self_attn.core").Run(call); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
