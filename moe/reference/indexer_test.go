@@ -171,3 +171,15 @@ func TestWrongChoices(t *testing.T) {
 		}
 	}
 }
+
+// Attention replays the recorded choice: of one key, all tokens of a sequence get the same.
+func TestReplayedChoice(t *testing.T) {
+	g := openGolden(t, "deepseek_v32_tiny")
+	values := maps.Clone(g.values)
+	values["model.layers.1.self_attn.indexer.indices"] = Tensor{Data: make([]float64, 96)}
+	g.edit = func(c *Call) { c.Given = known(values) }
+	y := g.run(g.module("model.layers.1.self_attn"))["model.layers.1.self_attn.output"]
+	if d := distance(y.Data[40*47:40*48], y.Data[:40]); d > 1e-12 {
+		t.Errorf("the last token is off the first one by %.2g", d)
+	}
+}
