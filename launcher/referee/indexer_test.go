@@ -1,7 +1,10 @@
 package referee
 
 import (
+	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,9 +24,22 @@ func TestIndexers(t *testing.T) {
 		{"deepseek_v32_tiny", "", 400}, {"glm_moe_dsa_tiny", sparseLoss, 390},
 		{"deepseek_v32_tiny", `{"kind": "index_kl", "coefficient": 1, "stage": "warmup"}`, 190},
 	} {
-		r := judged(t, written(t, c.family, c.auxiliary))
+		dir := written(t, c.family, c.auxiliary)
+		r := judged(t, dir)
 		if r.Verdict != Right || r.Compared < c.compared {
 			t.Errorf("%+v: %s, %d compared, %v, %+v", c, r.Verdict, r.Compared, r.Doubts, r.Findings)
+		}
+		if c.auxiliary != sparseLoss {
+			continue
+		}
+		path := filepath.Join(dir, "step.json")
+		facts, err := os.ReadFile(path)
+		other := strings.Replace(string(facts), "0.5", "0.25", 1)
+		if err := errors.Join(err, os.WriteFile(path, []byte(other), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if r := judged(t, dir); len(r.Findings) == 0 || math.Abs(r.Findings[0].Factor-2) > 1e-3 {
+			t.Errorf("twice the coefficient of step.json: %s, %+v", r.Verdict, r.Findings)
 		}
 	}
 }
