@@ -72,39 +72,33 @@ func withoutScores(t *testing.T, path string) {
 
 // Each known mistake of an indexer is named where it is made, in FP32 and in BF16.
 func TestIndexerMistakes(t *testing.T) {
-	const first, second = "model.layers.0.self_attn.", "model.layers.1.self_attn."
-	planted := []struct{ family, mistake, module string }{
-		{"deepseek_v32_tiny", "", second + "indexer.index"}, {"deepseek_v32_tiny", "index_rope_other_pairs", second + "indexer.index"}, {"deepseek_v32_tiny", "index_rope_other_end", second + "indexer.index"},
-		{"deepseek_v32_tiny", "index_no_relu", second + "indexer.index"}, {"deepseek_v32_tiny", "index_hadamard_on_queries", second + "indexer.index"},
-		{"deepseek_v32_tiny", "index_mask_late", second + "indexer.index"}, {"deepseek_v32_tiny", "index_mask_early", second + "indexer.index"},
-		{"deepseek_v32_tiny", "index_mask_missing", second + "indexer.index"}, {"deepseek_v32_tiny", "index_norm_rms", second + "indexer.k_norm"},
-		{"deepseek_v32_tiny", "index_norm_eps_1e-5", second + "indexer.k_norm"}, {"deepseek_v32_tiny", "index_raw_latent", second + "indexer.input.1.handover"},
-		{"deepseek_v32_tiny", "index_no_topk", second + "core"}, {"deepseek_v32_tiny", "index_no_topk", second + "indexer.index"}, {"deepseek_v32_tiny", "index_input_attached", second + "indexer.wq_b"},
-		{"deepseek_v32_tiny", "index_target_attached", second + "core"}, {"deepseek_v32_tiny", "index_target_dense", second + "indexer.loss"},
-		{"deepseek_v32_tiny", "index_scale_missing", second + "indexer.loss"}, {"deepseek_v32_tiny", "index_loss_sum", second + "indexer.loss"},
-		{"glm_moe_dsa_tiny", "index_rope_other_pairs", first + "indexer.index"}, {"glm_moe_dsa_tiny", "index_rope_other_end", first + "indexer.index"},
-		{"glm_moe_dsa_tiny", "index_not_shared", second + "core"}, {"glm_moe_dsa_tiny", "index_shared_supervised", first + "indexer.loss"},
+	planted := map[string]string{ // "" is none
+		"deepseek_v32_tiny 1 indexer.index":  " index_rope_other_pairs index_rope_other_end index_no_relu index_hadamard_on_queries index_mask_late index_mask_early index_mask_missing index_no_topk",
+		"deepseek_v32_tiny 1 indexer.k_norm": "index_norm_rms index_norm_eps_1e-5", "deepseek_v32_tiny 1 indexer.input.1.handover": "index_raw_latent",
+		"deepseek_v32_tiny 1 indexer.wq_b": "index_input_attached", "deepseek_v32_tiny 1 core": "index_no_topk index_target_attached",
+		"deepseek_v32_tiny 1 indexer.loss": "index_target_dense index_scale_missing index_loss_sum", "glm_moe_dsa_tiny 0 indexer.loss": "index_shared_supervised",
+		"glm_moe_dsa_tiny 0 indexer.index": "index_rope_other_pairs index_rope_other_end", "glm_moe_dsa_tiny 1 core": "index_not_shared",
 	}
 	judges := map[string]*judge{}
-	for _, low := range []bool{false, true} {
-		for _, p := range planted {
-			j := judges[p.family]
-			if j == nil {
-				folder, err := step.Open(written(t, p.family, sparseLoss))
-				if err != nil {
-					t.Fatal(err)
+	for place, mistakes := range planted {
+		words := strings.Fields(place)
+		j := judges[words[0]]
+		if j == nil {
+			folder, err := step.Open(written(t, words[0], sparseLoss))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { folder.Close() })
+			j = newJudge(folder)
+			judges[words[0]] = j
+		}
+		for _, mistake := range strings.Split(mistakes, " ") {
+			for _, low := range []bool{false, true} {
+				line := plantedIn(t, j, j.byPath["model.layers."+words[1]+".self_attn."+words[2]], mistake, low)
+				named := slices.ContainsFunc(line.Causes, func(c Cause) bool { return c.Name == mistake })
+				if hidden := mistake == "" || low && mistake == "index_norm_eps_1e-5"; named == hidden || mistake == "" && len(line.wrong()) > 0 {
+					t.Errorf("%s in %s, BF16 %v: %+v, %+v", mistake, place, low, line.Causes, line.Comparisons)
 				}
-				t.Cleanup(func() { folder.Close() })
-				j = newJudge(folder)
-				judges[p.family] = j
-			}
-			line := plantedIn(t, j, j.byPath[p.module], p.mistake, low)
-			named := slices.ContainsFunc(line.Causes, func(c Cause) bool { return c.Name == p.mistake })
-			if p.mistake == "" {
-				named = len(line.wrong()) > 0
-			}
-			if hidden := p.mistake == "" || low && p.mistake == "index_norm_eps_1e-5"; named == hidden {
-				t.Errorf("%s in %s of %s, BF16 %v: %+v, %+v", p.mistake, p.module, p.family, low, line.Causes, line.Comparisons)
 			}
 		}
 	}

@@ -135,25 +135,6 @@ func TestRegret(t *testing.T) {
 	}
 }
 
-// So is a choice of keys. Those that a token does not see, with a score of -Inf, do not count.
-func TestRegretOfKeys(t *testing.T) {
-	scores := []float64{.9, .2, .2, -.5, -inf, -inf}
-	x := reference.Tensor{Dims: []int{1, len(scores)}, Data: scores}
-	exact := outcome{"top.choice": x, "top.indices": {Dims: []int{1, 3}}}
-	floor := outcome{"top.choice": {Dims: x.Dims, Data: []float64{.9, .2, .2 + 1e-4, -.5, -inf, -inf}}}
-	for wrong, all := range map[bool][][]float64{
-		false: {{0, 1, 2}, {2, 0, 1}, {0, 1, 2, 5, 4}}, true: {{0, 1, 3}, {0, 1, 4}, {0, 1, -1}, {0, 1, 2, 3}},
-	} {
-		for _, picks := range all {
-			tr := &trial{module: &reference.Module{Path: "top.index", Kind: reference.Index}, tokens: 1}
-			tr.call = reference.Call{Batch: &reference.Batch{}, Given: known(outcome{"top.indices": {Dims: []int{1, len(picks)}, Data: picks}})}
-			if got, ok := tr.regret(exact, []outcome{floor}, nil); !ok || got.Wrong() != wrong {
-				t.Errorf("%v: %+v, want wrong %v", picks, got, wrong)
-			}
-		}
-	}
-}
-
 // A gradient that is not the sum of its parts is told apart into them.
 func TestParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
