@@ -8,6 +8,7 @@ Each bug is planted in the run, in one layer, by patched modules or gradients. T
 
 import argparse
 import concurrent.futures
+import copy
 import json
 import math
 import os
@@ -29,6 +30,8 @@ import step  # noqa: E402
 FAMILIES = {
     "v2": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM),
     "v3": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM),
+    "v32": (transformers.DeepseekV32Config, transformers.DeepseekV32ForCausalLM),
+    "glm5": (transformers.GlmMoeDsaConfig, transformers.GlmMoeDsaForCausalLM),
     "qwen3": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
     "glm4": (transformers.Glm4MoeConfig, transformers.Glm4MoeForCausalLM),
 }
@@ -43,15 +46,19 @@ def config_of(family, hidden, layers=3):
         max_position_embeddings=512, hidden_act="silu", attention_dropout=0.0,
     )
     rope = {"rope_type": "default", "rope_theta": 10000.0}
-    if family in ("v2", "v3"):
+    if family in ("v2", "v3", "v32", "glm5"):
         common |= dict(
             n_routed_experts=16, n_shared_experts=1, first_k_dense_replace=1, q_lora_rank=hidden // 2, kv_lora_rank=hidden // 2,
             qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=24, num_key_value_heads=heads, n_group=4, topk_group=2, rope_parameters=rope,
         )
     if family == "v2":
         common |= dict(topk_method="group_limited_greedy", routed_scaling_factor=1.5, norm_topk_prob=False)
-    if family == "v3":
+    if family in ("v3", "v32", "glm5"):
         common |= dict(routed_scaling_factor=2.5, norm_topk_prob=True)
+    if family in ("v32", "glm5"):
+        common |= dict(index_n_heads=4, index_head_dim=32, index_topk=12)
+    if family == "glm5":
+        common |= dict(n_group=1, topk_group=1, indexer_types=["full", "shared", "full"])
     if family == "qwen3":
         common |= dict(num_experts=16, num_key_value_heads=heads // 2, head_dim=32, norm_topk_prob=True, rope_parameters=rope | {"rope_theta": 1e6}, router_aux_loss_coef=0.0)
     if family == "glm4":
@@ -242,6 +249,29 @@ def router(self, o):
     return forward
 
 
+def indexer(self, o):
+    def forward(x, latent, position_embeddings, *args, **kw):
+        b, s, r = *x.shape[:2], self.qk_rope_head_dim
+        at = self.head_dim - r if "index_end" in o else 0
+        pairs = ("Glm" in type(self).__name__) != ("index_pairs" in o)
+        turn = lambda y: torch.cat([y[..., :at], rotate(y[..., at : at + r], *position_embeddings, pairs), y[..., at + r :]], -1)
+        with torch.no_grad():
+            q = turn(self.wq_b(latent).view(b, s, self.n_heads, -1).transpose(1, 2))
+            k = turn(self.k_norm(self.wk(x)).unsqueeze(1))
+            if "index_hadamard" in o:
+                bits = torch.arange(self.head_dim, device=x.device)
+                odd = sum((bits[:, None] & bits) >> i & 1 for i in range(10)) % 2
+                q = q @ ((1 - 2.0 * odd) / self.head_dim**0.5).to(q.dtype)
+            scores = q.float() @ k.float().transpose(2, 3) * self.softmax_scale
+            scores = scores if "index_no_relu" in o else scores.relu()
+            w = self.weights_proj(x.to(self.weights_proj.weight.dtype)).float() * self.n_heads**-0.5
+            scores = (scores * w.transpose(1, 2)[..., None]).sum(1)
+            keep = torch.ones(s, s, dtype=torch.bool, device=x.device).tril(1 if "index_late" in o else 0)
+            return scores.masked_fill(~keep, float("-inf")).topk(min(self.index_topk, s), -1).indices.int()
+
+    return forward
+
+
 # Bugs: name -> (families, where it is, words of its cause, function that plants it). L is the layer.
 
 L = 2
@@ -301,6 +331,37 @@ for name, families, cause in [
     ("group_max", "v3", "group"), ("choice_lowest", "v3", "choice|top"), ("norm_flipped", ALL, "normal"), ("no_scale", "v2 v3 glm4", "scal|factor"), ("scale_twice", "v3", "scal|factor"), ("router_detached", "v3 qwen3", "detach|no gradient"),
 ]:
     patch(name, families, "mlp.gate", r"mlp(\.gate|\.experts)?", cause, router)
+
+
+for name, cause in [("index_pairs", "pairs|halves"), ("index_end", "end of"), ("index_no_relu", "relu"), ("index_hadamard", "hadamard"), ("index_late", "off by one|next")]:
+    patch(name, "v32 glm5", "self_attn.indexer", r"self_attn\.indexer", cause, indexer)
+
+
+@bug("index_raw", "v32 glm5", r"self_attn\.indexer", "before its norm")
+def _(model, run):
+    seen = {}
+    part(model, "self_attn.q_a_proj").register_forward_hook(lambda m, a, out: seen.__setitem__("q", out))
+    part(model, "self_attn.indexer").register_forward_pre_hook(lambda m, a: (a[0], seen["q"], *a[2:]), prepend=True)
+
+
+@bug("index_rms", "v32 glm5", r"self_attn\.indexer", "RMSNorm")
+def _(model, run):
+    m = part(model, "self_attn.indexer.k_norm")
+    m.forward = lambda x: F.rms_norm(x.float(), x.shape[-1:], m.weight.float(), 1e-6).to(x.dtype)
+
+
+@bug("index_no_topk", "v32 glm5", r"self_attn", "all keys")
+def _(model, run):  # this hook runs behind the recorder's
+    everything = lambda m, a, out: torch.arange(a[0].shape[1], device=out.device, dtype=out.dtype).expand(*a[0].shape[:2], -1)
+    part(model, "self_attn.indexer").register_forward_hook(everything)
+
+
+@bug("index_not_shared", "glm5", r"layers\.1\.self_attn", "makes its own|own choice")
+def _(model, run):
+    own = copy.deepcopy(model.model.layers[0].self_attn.indexer)
+    for m in own.modules():  # without the recorder's hooks
+        m._forward_hooks.clear(), m._forward_pre_hooks.clear()
+    model.model.layers[1].self_attn.indexer = own
 
 
 @bug("shared_missing", "v3 glm4", r"mlp", "shared")

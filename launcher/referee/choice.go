@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"spmoe/moe/reference"
+	"spmoe/launcher/step"
 )
 
 // The regret of a choice is how far the worst chosen expert's score lies below that of the best one
@@ -17,10 +17,10 @@ import (
 // regret compares the recorded choices of a router with the scores of its recorded input. With
 // groups it judges the groups first, and then the experts inside them.
 func (t *trial) regret(exact outcome, floors []outcome, rows []int) (c Comparison, ok bool) {
-	name := t.module.Path + ".indices"
+	name := t.module.Choice() + ".indices"
 	chosen, recorded := t.call.Given(name)
-	scores, has := exact[t.module.Path+".choice"]
-	if t.module.Kind != reference.Router || !recorded || !has {
+	scores, has := exact[t.module.Choice()+".choice"]
+	if t.module.Choice() == "" || !recorded || !has {
 		return c, false
 	}
 	chosen = chosen.Rows(rows, t.tokens)
@@ -35,12 +35,18 @@ func (t *trial) regret(exact outcome, floors []outcome, rows []int) (c Compariso
 		picks := make([]int, k)
 		regret, noise := 0.0, 1.0
 		for i, e := range chosen.Data[token*k : (token+1)*k] {
+			if t.module.ChoosesKeys() {
+				picks[i] = int(e)
+				continue
+			}
 			if picks[i] = int(e); e < 0 || int(e) >= experts || slices.Contains(picks[:i], int(e)) {
 				regret = inf
 				c.Note = fmt.Sprintf("token %d has experts %v: %d different ones below %d are expected", token, picks, k, experts)
 			}
 		}
-		if regret == 0 {
+		if t.module.ChoosesKeys() {
+			regret, noise = t.keyRegret(exact, floors, token, picks)
+		} else if regret == 0 {
 			regret, noise = t.regretOf(exact, floors, token, picks)
 		}
 		c.Error, c.Floor = max(c.Error, regret), max(c.Floor, noise)
@@ -60,27 +66,61 @@ func (t *trial) regret(exact outcome, floors []outcome, rows []int) (c Compariso
 	return c, true
 }
 
-// regretOf returns the regret of one token's experts, and the rounding of its scores.
-func (t *trial) regretOf(exact outcome, floors []outcome, token int, picks []int) (regret, noise float64) {
-	rowOf := func(o outcome, name string) []float64 {
-		x := o[t.module.Path+"."+name]
-		if len(x.Dims) < 2 {
-			return nil
-		}
-		return x.Data[token*x.Dims[1] : (token+1)*x.Dims[1]]
+// rowOf returns the scores of a token.
+func (t *trial) rowOf(o outcome, name string, token int) []float64 {
+	x := o[t.module.Choice()+"."+name]
+	if len(x.Dims) < 2 {
+		return nil
 	}
-	moved := func(name string) float64 { // how far rounding moves the scores of the token
-		most, want := math.SmallestNonzeroFloat64, rowOf(exact, name)
-		for i, w := range want {
-			most = max(most, math.Abs(w)*(1.0/(1<<23)))
-			for _, f := range floors {
-				if d := math.Abs(rowOf(f, name)[i] - w); !math.IsInf(d, 0) {
-					most = max(most, d)
-				}
+	return x.Data[token*x.Dims[1] : (token+1)*x.Dims[1]]
+}
+
+// moved returns how far rounding moves the scores of a token.
+func (t *trial) moved(exact outcome, floors []outcome, name string, token int) float64 {
+	most := math.SmallestNonzeroFloat64
+	for i, w := range t.rowOf(exact, name, token) {
+		if math.IsInf(w, 0) { // a key that the token does not see
+			continue
+		}
+		most = max(most, math.Abs(w)*(1.0/(1<<23)))
+		for _, f := range floors {
+			if d := math.Abs(t.rowOf(f, name, token)[i] - w); !math.IsInf(d, 0) {
+				most = max(most, d)
 			}
 		}
-		return most
 	}
+	return most
+}
+
+// keyRegret returns the regret of one token's keys, and the rounding of its scores. Keys that the
+// token does not see do not count. It must have as many others as the reference.
+func (t *trial) keyRegret(exact outcome, floors []outcome, token int, picks []int) (regret, noise float64) {
+	worst, best, visible, chosen, picked := inf, -inf, 0, 0, map[int]bool{}
+	for _, key := range picks {
+		picked[key] = true
+	}
+	for key, s := range t.rowOf(exact, "choice", token) {
+		switch {
+		case math.IsInf(s, -1):
+			continue
+		case picked[key]:
+			worst = min(worst, s)
+			chosen++
+		default:
+			best = max(best, s)
+		}
+		visible++
+	}
+	if own := exact[t.module.Choice()+".indices"]; chosen != min(visible, own.Dims[1]) {
+		return inf, 1
+	}
+	return max(best-worst, 0), t.moved(exact, floors, "choice", token)
+}
+
+// regretOf returns the regret of one token's experts, and the rounding of its scores.
+func (t *trial) regretOf(exact outcome, floors []outcome, token int, picks []int) (regret, noise float64) {
+	rowOf := func(o outcome, name string) []float64 { return t.rowOf(o, name, token) }
+	moved := func(name string) float64 { return t.moved(exact, floors, name, token) }
 	noise = moved("choice")
 	worse := func(r, n float64) {
 		if r > 0 && r/n > regret/noise {
@@ -248,4 +288,23 @@ func descending(x []float64) []int {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x[b], x[a]) })
 	return order
+}
+
+// indexKL is the kind of an indexer's loss in step.json. Its stage is sparse or warmup.
+const indexKL = "index_kl"
+
+// indexLoss returns what step.json says of the loss of indexers.
+func (j *judge) indexLoss() (loss step.Auxiliary) {
+	for _, a := range j.folder.Info.Auxiliary {
+		if a.Kind == indexKL {
+			loss = a
+		}
+	}
+	return loss
+}
+
+// routerLosses returns the auxiliary losses of routers.
+func (j *judge) routerLosses() []step.Auxiliary {
+	all := slices.Clone(j.folder.Info.Auxiliary)
+	return slices.DeleteFunc(all, func(a step.Auxiliary) bool { return a.Kind == indexKL })
 }

@@ -77,8 +77,12 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	return causes[:min(mostNamed, len(causes))]
 }
 
-// missed is the distance of the recorded outputs from computed ones: on few rows, or on all.
+// missed is the distance of the recorded outputs from computed ones: on few rows, or on all. It is
+// infinite for scores of keys: a run may have any number where a token sees no key.
 func (t *trial) missed(o outcome, few reference.Call) (sum float64) {
+	if t.module.ChoosesKeys() {
+		return inf
+	}
 	rows := few.Rows(t.module.Kind)
 	for _, p := range t.module.Outputs {
 		if v := t.held[p.Label()]; v != nil {

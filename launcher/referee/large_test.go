@@ -75,7 +75,7 @@ func record(b testing.TB, dir, config, facts, mistake string) (size int64) {
 	t.call.Rounding, t.call.Mistake, t.call.Fast = t.ways[0], mistake, true
 	results, err := t.run(t.call)
 	if err == nil {
-		err = writeResults(folder.Model, results, dir)
+		err = t.write(results, dir)
 	}
 	if err != nil {
 		b.Fatal(err)

@@ -64,7 +64,7 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 	}
 	ways := threeWays(base)
 	switch m.Kind {
-	case reference.Router, reference.Loss, reference.Residual, reference.Handover, reference.Embedding:
+	case reference.Router, reference.Index, reference.IndexLoss, reference.Loss, reference.Residual, reference.Handover, reference.Embedding:
 		ways = ways[:2] // these read exactly what was recorded: a moved input would excuse a lower precision
 	}
 	least := leastOf(formatNames[lowest])

@@ -123,7 +123,8 @@ func (j *judge) present(m *reference.Module) (forward, backward bool) {
 		}
 	}
 	loss := isLoss(m)
-	backward = !loss || j.has(m.Inputs[0].Grad)
+	backward = !loss || j.has(m.Inputs[len(m.Inputs)-1].Grad)
+	forward = m.ChoosesKeys() && j.has(m.Choice()+".indices")
 	for _, p := range m.Outputs {
 		forward = forward || j.has(p.Name)
 		backward = backward && (loss || j.has(p.Grad))
@@ -131,13 +132,21 @@ func (j *judge) present(m *reference.Module) (forward, backward bool) {
 	return forward, backward
 }
 
-func isLoss(m *reference.Module) bool { return m.Kind == reference.Head || m.Kind == reference.Loss }
+func isLoss(m *reference.Module) bool {
+	return m.Kind == reference.Head || m.Kind == reference.Loss || m.Kind == reference.IndexLoss
+}
 
 // worth reports whether a module is judged: it is there, and finer ones do not say the same.
 // Losses of router logits are part of the judgment of their router.
 func (j *judge) worth(m *reference.Module) bool {
 	forward, backward := j.present(m)
 	if m.Kind == reference.Balance || m.Kind == reference.Model {
+		return false
+	}
+	if m.Kind == reference.IndexLoss && j.indexLoss().Coefficient == 0 {
+		if backward {
+			j.report.doubt("the indexers have gradients, but step.json has no auxiliary loss index_kl with its coefficient")
+		}
 		return false
 	}
 	coveredForward, coveredBackward := j.covered(m)
@@ -158,7 +167,8 @@ func (j *judge) covered(m *reference.Module) (forward, backward bool) {
 			f, b = f || coveredForward, b || coveredBackward
 			i += len(child.Children)
 		}
-		forward, backward = forward && f, backward && (b || child.Kind.Glue())
+		// Nothing goes backward through an indexer to what is outside.
+		forward, backward = forward && f, backward && (b || child.Kind.Glue() || strings.Contains(child.Path, ".indexer"))
 	}
 	return forward, backward
 }
@@ -239,7 +249,9 @@ func (j *judge) model(r step.Repeat, lossGradient float64) (*trial, error) {
 	var err error
 	t.ways, t.least = j.roundings(j.byPath["model.embed_tokens"], r)
 	t.call, err = t.newCall()
-	t.call.Losses = map[string]float64{"loss": lossGradient}
+	if t.call.Losses["loss"] = lossGradient; t.call.Warmup { // only the indexers train
+		delete(t.call.Losses, "loss")
+	}
 	return t, err
 }
 
@@ -257,7 +269,7 @@ func (j *judge) endToEnd() error {
 			left = append(left, name)
 		}
 	}
-	if len(left) == 0 || j.blind || j.incomplete() || len(j.folder.Info.Auxiliary) > 0 {
+	if len(left) == 0 || j.blind || j.incomplete() || len(j.routerLosses()) > 0 {
 		return nil
 	}
 	line := &ModuleLine{Path: "gradients end to end", Kind: "chain", Layer: -1}
@@ -314,19 +326,27 @@ func Write(from, to string) error {
 	if err != nil {
 		return err
 	}
-	return writeResults(folder.Model, results, to)
+	return t.write(results, to)
 }
 
-// writeResults writes what a run of the whole model computed.
-func writeResults(model *reference.Config, results outcome, to string) error {
+// write writes what a run of the whole model computed.
+func (t *trial) write(results outcome, to string) error {
+	model, trained := t.judge.folder.Model, t.judge.indexLoss().Coefficient != 0
 	files := map[string][]safetensors.Tensor{}
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		v, file := results[name], "activations.safetensors"
+		if replayed, ok := t.call.Given(name); ok && strings.HasSuffix(name, ".indices") {
+			v = replayed
+		}
 		if dims, ok := model.ParamDims(name); ok {
 			v.Dims, file = dims, "gradients.safetensors"
 		}
+		gradient, ofIndexer := file[0] == 'g' || strings.Contains(name, "grad"), strings.Contains(name, ".indexer.")
+		if gradient && (ofIndexer && !trained || !ofIndexer && t.call.Warmup) { // nothing trains it
+			continue
+		}
 		if len(v.Data) > 0 && !strings.HasSuffix(name, "]") {
-			files[file] = append(files[file], encoded(name, v))
+			files[file] = append(files[file], encoded(name, v, t.call.Rounding.Format))
 		}
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
@@ -340,14 +360,14 @@ func writeResults(model *reference.Config, results outcome, to string) error {
 	return nil
 }
 
-// encoded returns a tensor as integers if it is a choice, as BF16 if that holds it, or as FP32.
-func encoded(name string, v reference.Tensor) safetensors.Tensor {
+// encoded returns a tensor as integers if it is a choice, as BF16 if the run rounds to it, or as FP32.
+func encoded(name string, v reference.Tensor, format reference.Format) safetensors.Tensor {
 	t := safetensors.Tensor{Name: name, DType: safetensors.F32, Shape: v.Dims}
-	short := reference.BF16.Holds(v.Data)
+	short := format == reference.BF16 && format.Holds(v.Data)
 	for _, x := range v.Data {
 		switch bits := math.Float32bits(float32(x)); {
 		case strings.HasSuffix(name, ".indices"):
-			t.DType, t.Data = safetensors.I32, binary.LittleEndian.AppendUint32(t.Data, uint32(x))
+			t.DType, t.Data = safetensors.I32, binary.LittleEndian.AppendUint32(t.Data, uint32(int32(x)))
 		case short:
 			t.DType, t.Data = safetensors.BF16, binary.LittleEndian.AppendUint16(t.Data, uint16(bits>>16))
 		default:

@@ -179,7 +179,7 @@ func TestParts(t *testing.T) {
 
 // TestGoldens: a right step of each family is right, with room below the thresholds.
 func TestGoldens(t *testing.T) {
-	for _, name := range []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny"} {
+	for _, name := range []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny", "deepseek_v32_tiny", "glm_moe_dsa_tiny"} {
 		report, err := Judge("../golden/testdata/"+name, false, func(*ModuleLine) {})
 		if err != nil {
 			t.Fatal(err)
@@ -198,17 +198,17 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestWrite: a folder of the reference's own activations and gradients is right, and its expert
-// gradients times two are not.
-func TestWrite(t *testing.T) {
-	golden, err := filepath.Abs("../golden/testdata/deepseek_v3_tiny")
+// written returns a folder of the reference's own activations and gradients of 32 tokens. auxiliary
+// is that of step.json.
+func written(t *testing.T, family, auxiliary string) (dir string) {
+	golden, err := filepath.Abs("../golden/testdata/" + family)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir = t.TempDir()
 	config, err := os.ReadFile(filepath.Join(golden, "config.json"))
 	recorded, opened := safetensors.Open(filepath.Join(golden, "activations.safetensors"))
-	if err := errors.Join(err, opened, Write(golden, dir)); err != nil {
+	if err := errors.Join(err, opened); err != nil {
 		t.Fatal(err)
 	}
 	defer recorded.Close()
@@ -219,21 +219,30 @@ func TestWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		batch = append(batch, safetensors.Tensor{Name: as, DType: info.DType, Shape: info.Shape, Data: data})
+		batch = append(batch, safetensors.Tensor{Name: as, DType: info.DType, Shape: []int{1, 32}, Data: data[:4*32]})
 	}
-	facts := fmt.Sprintf(`{"format": "step-1", "labels_shifted": true, "weights": %q}`, golden)
-	judge := func() *Report {
-		report, err := Judge(dir, false, func(*ModuleLine) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return report
-	}
+	facts := fmt.Sprintf(`{"format": "step-1", "labels_shifted": true, "weights": %q, "auxiliary": [%s]}`, golden, auxiliary)
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644), os.WriteFile(filepath.Join(dir, "step.json"), []byte(facts), 0o644),
-		safetensors.Write(filepath.Join(dir, "batch.safetensors"), batch, nil)); err != nil {
+		safetensors.Write(filepath.Join(dir, "batch.safetensors"), batch, nil), Write(dir, dir)); err != nil {
 		t.Fatal(err)
 	}
-	r := judge()
+	return dir
+}
+
+// judged returns the report of a folder.
+func judged(t *testing.T, dir string) *Report {
+	report, err := Judge(dir, false, func(*ModuleLine) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// TestWrite: a folder of the reference's own activations and gradients is right, and its expert
+// gradients times two are not.
+func TestWrite(t *testing.T) {
+	dir := written(t, "deepseek_v3_tiny", "")
+	r := judged(t, dir)
 	ofLoss := func(l *ModuleLine) bool { return l.Path == "loss" && l.worst("grad_input") != nil }
 	if r.Verdict != Right || r.Compared < 350 || !slices.ContainsFunc(r.Modules, ofLoss) {
 		t.Errorf("%s, %d compared, %v, %+v", r.Verdict, r.Compared, r.Doubts, r.Findings)
@@ -244,7 +253,7 @@ func TestWrite(t *testing.T) {
 	if err := errors.Join(err, safetensors.Write(filepath.Join(dir, "activations.safetensors"), []safetensors.Tensor{strange}, nil)); err != nil {
 		t.Fatal(err)
 	}
-	if r = judge(); r.Verdict != CannotTell || len(r.Doubts) != 1 || !strings.Contains(r.Doubts[0], "such as blocks.0.in; expected are names such as model.layers.0.") {
+	if r = judged(t, dir); r.Verdict != CannotTell || len(r.Doubts) != 1 || !strings.Contains(r.Doubts[0], "such as blocks.0.in; expected are names such as model.layers.0.") {
 		t.Errorf("unknown names: %s, %v", r.Verdict, r.Doubts)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "activations.safetensors"), kept, 0o644); err != nil {
@@ -272,7 +281,7 @@ func TestWrite(t *testing.T) {
 	if err := safetensors.Write(filepath.Join(dir, "gradients.safetensors"), doubled, nil); err != nil {
 		t.Fatal(err)
 	}
-	if r = judge(); len(r.Findings) != 1 || r.Findings[0].Module != "model.layers.1.mlp.experts" || math.Abs(r.Findings[0].Factor-2) > 1e-3 {
+	if r = judged(t, dir); len(r.Findings) != 1 || r.Findings[0].Module != "model.layers.1.mlp.experts" || math.Abs(r.Findings[0].Factor-2) > 1e-3 {
 		t.Errorf("%s, %+v", r.Verdict, r.Findings)
 	}
 }

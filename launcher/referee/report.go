@@ -145,6 +145,9 @@ func (j *judge) introduce() {
 			r.Read = append(r.Read, m.Path+": its logits are BF16, where the model's own code keeps FP32: its choices and weights are judged in BF16")
 		}
 	}
+	if loss := j.indexLoss(); loss.Kind != "" && (f.Model.IndexTopK == 0 || !slices.Contains([]string{"", "sparse", "warmup"}, loss.Stage)) {
+		r.doubt(fmt.Sprintf("the auxiliary loss index_kl of stage %.40q is not known: the model needs an indexer, and the stage is sparse or warmup", loss.Stage))
+	}
 	for _, s := range f.Info.Silent {
 		if j.byPath[s] != nil { // others are containers, or parts that need no judgment
 			r.Missing = append(r.Missing, s+" (its hooks never ran)")
@@ -314,7 +317,8 @@ func (j *judge) say(c *Comparison, line *ModuleLine) string {
 	case c.Statistic == "shape":
 		return name + ": " + c.Note
 	case c.What == "choice":
-		text = fmt.Sprintf("%s: %d of %d tokens chose experts whose scores lie below others by up to %.2g; rounding moves scores by %.2g", name, c.Far, c.Rows, c.Error, c.Floor)
+		chosen := map[bool]string{true: "experts", false: "keys"}[line.Kind == string(reference.Router)]
+		text = fmt.Sprintf("%s: %d of %d tokens chose %s whose scores lie below others by up to %.2g; rounding moves scores by %.2g", name, c.Far, c.Rows, chosen, c.Error, c.Floor)
 	case c.Statistic == "worst":
 		text = fmt.Sprintf("%s: %d of %d tokens are far off, the worst by %s; rounding explains %s", name, c.Far, c.Rows, percent(c.Worst), percent(c.WorstFloor))
 	case c.Statistic == "factor":
@@ -334,7 +338,7 @@ func (j *judge) say(c *Comparison, line *ModuleLine) string {
 // classOf is the group of weights that a parameter belongs to.
 func classOf(name string) string {
 	for _, c := range [][2]string{
-		{".shared_experts.", "the shared experts"}, {".experts.", "the experts"}, {"mlp.gate.weight", "the routers"},
+		{".indexer.", "the indexers"}, {".shared_experts.", "the shared experts"}, {".experts.", "the experts"}, {"mlp.gate.weight", "the routers"},
 		{"norm", "the norms"}, {".self_attn.", "the attention's projections"}, {".mlp.", "the dense MLPs"},
 	} {
 		if strings.Contains(name, c[0]) {
@@ -377,7 +381,7 @@ func joinInts(x []int) string {
 
 // extras are tensors that python/step.py records and that say nothing more: the ids again, the
 // activation function alone, probabilities, and the choices as the experts got them.
-var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.1|\.experts\.input\.1|\.experts\.\d+\.\w+_proj\.|\.experts\.(gate_up|gate|up|down)_proj$`)
+var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.[12]|\.self_attn\.(indexer\.input\.2|input\.1)|\.layers\.\d+\.(in|out)put\.1|\.experts\.input\.1|\.experts\.\d+\.\w+_proj\.|\.experts\.(gate_up|gate|up|down)_proj$`)
 
 // unread lists the names that no module asked for: those that the model does not have, and those
 // that could not be compared. If none of a class was, its names are those of another program.

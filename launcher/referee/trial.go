@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -75,12 +76,21 @@ func (t *trial) newCall() (c reference.Call, err error) {
 		return c, err
 	}
 	t.tokens = len(c.Batch.IDs)
-	c.Losses = map[string]float64{t.module.Outputs[0].Name: t.judge.folder.Info.LossScale}
+	scale, loss := t.judge.folder.Info.LossScale, t.judge.indexLoss()
+	c.Losses, c.Warmup = map[string]float64{t.module.Outputs[0].Name: scale}, loss.Stage == "warmup"
+	for _, m := range t.judge.modules {
+		if m.Kind == reference.IndexLoss && loss.Coefficient != 0 {
+			c.Losses[m.Outputs[0].Name] = loss.Coefficient * scale
+		}
+	}
 	c.Fast = t.least > 1e-5
 	c.Given = func(name string) (x reference.Tensor, ok bool) {
-		v := t.held[name]
-		if strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept") {
-			v, _ = t.read(reference.Port{Name: name})
+		v, ok := t.held[name]
+		if !ok { // such as a choice, or the tensor that a mistake takes instead
+			base, columns, _ := strings.Cut(strings.TrimSuffix(name, "]"), "[")
+			p := reference.Port{Name: base}
+			fmt.Sscanf(columns, "%d:%d", &p.Lo, &p.Hi)
+			v, _ = t.read(p)
 		}
 		if v == nil {
 			return x, false
@@ -118,6 +128,7 @@ func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, err error) {
 			return nil, err
 		}
 		isOutput := i >= len(m.Inputs)
+		forward = forward || m.ChoosesKeys() && j.find(m.Choice()+".indices", r) != ""
 		if v == nil && !isOutput {
 			return nil, nil
 		}
@@ -143,7 +154,7 @@ func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, err error) {
 // which is local, and those of auxiliary losses. The recorded gradient of the logits is held
 // against their sum. The gradients of the router's weight and input are judged from the recorded.
 func (t *trial) openRouter() (err error) {
-	ports, auxiliary := t.module.Outputs, t.judge.folder.Info.Auxiliary
+	ports, auxiliary := t.module.Outputs, t.judge.routerLosses()
 	logits, weights := t.held[ports[0].Grad], t.held[ports[1].Grad]
 	t.backward = logits != nil || weights != nil && len(auxiliary) == 0
 	t.logits = logits != nil && weights != nil
@@ -163,7 +174,7 @@ func (t *trial) openRouter() (err error) {
 			m = t.judge.byPath[t.module.Path+"."+name]
 		}
 		if m == nil {
-			t.judge.report.doubt(fmt.Sprintf("the auxiliary loss %q of step.json is not known: load_balancing and sequence are", loss.Kind))
+			t.judge.report.doubt(fmt.Sprintf("the auxiliary loss %q of step.json is not known: load_balancing, sequence and index_kl are", loss.Kind))
 			continue
 		}
 		call := t.call
@@ -280,6 +291,14 @@ func (t *trial) compare(all []Comparison, what string, p reference.Port, exact o
 	pair := tensorPair{got: cut(got.Data), want: cut(want.Data), rows: 1, least: leastOf(v.DType)}
 	if len(got.Dims) > 0 {
 		pair.rows = got.Dims[0] * len(pair.got) / max(len(got.Data), 1)
+	}
+	if t.module.ChoosesKeys() && what == "output" { // of keys that a token does not see, a folder may have anything
+		pair.got = slices.Clone(pair.got)
+		for i, s := range cut(exact[t.module.Choice()+".choice"].Data) {
+			if math.IsInf(s, -1) {
+				pair.got[i] = pair.want[i]
+			}
+		}
 	}
 	if t.module.Kind.Glue() { // its terms may be of a lower type, as under autocast
 		pair.least = max(pair.least, t.least)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -124,8 +125,9 @@ func (f *Folder) Read(class Class, name string, r Repeat) (v Value, err error) {
 	}
 	v.flatten(tokens)
 	f.read[k] = true
+	masked := strings.HasSuffix(k.name, ".indexer.scores")
 	for i, x := range v.Data {
-		if x-x != 0 {
+		if x-x != 0 && !(masked && math.IsInf(x, -1)) {
 			f.find(k.name, fmt.Sprintf("%s has %g at element %d: every number should be finite", k, x, i), true)
 			break
 		}

@@ -102,10 +102,11 @@ type Info struct {
 // otherFacts are keys of step.json that say nothing about right and wrong.
 const otherFacts = "framework torch attention compile loss loss_value optimizer dtypes non_tensors recomputed grad_dtype"
 
-// Auxiliary is an auxiliary loss of the routers.
+// Auxiliary is an auxiliary loss of the routers, or of the indexers.
 type Auxiliary struct {
-	Kind        string  `json:"kind"` // "load_balancing" or "sequence"
+	Kind        string  `json:"kind"` // "load_balancing", "sequence" or "index_kl"
 	Coefficient float64 `json:"coefficient"`
+	Stage       string  `json:"stage"` // of index_kl: "sparse" (also ""), or "warmup" with dense attention
 }
 
 const (

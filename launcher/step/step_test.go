@@ -146,6 +146,8 @@ func TestStepFolder(t *testing.T) {
 
 // TorchTitan's names, transposed experts and golden folders.
 func TestForms(t *testing.T) {
+	masked := numbers(0, 4, 2)
+	copy(masked.Data, "\x00\x00\x80\xff") // -Inf, as of keys that a token does not see
 	f := folder{
 		"config.json": tiny, "step.json": `{"layout": {"a": "gate_up_proj [E, D, 2I]", "b": "down_proj [E, I, D]"}}`,
 		"model.safetensors": tensors{
@@ -158,6 +160,7 @@ func TestForms(t *testing.T) {
 			"layers.0.moe.router.gate.input": numbers(1, 4, 8), "layers.0.moe.router.input": numbers(1, 4, 8), "layers.0.moe.experts.output": numbers(0, 8, 8),
 			"layers.0.moe.router.gate.output": numbers(0, 4, 4), "layers.0.moe.router.weights": numbers(0, 4, 2),
 			"layers.0.moe.experts.2.w2.input": numbers(0, 3, 4),
+			"layer0_indexer":                  integers(0, 4, 2), "layer0_index_scores": masked, "layer0_mlp": masked, "model.layers.1.self_attn.indexer.output": integers(0, 4, 2),
 		},
 		"activations64.safetensors": tensors{"layer1_mlp_in": numbers(0, 2, 2, 8)},
 	}.open(t)
@@ -173,8 +176,14 @@ func TestForms(t *testing.T) {
 	expect(t, "[8 4] [32 40 48 56 33 41 49 57] <nil>", begins(f.Read(Gradients, "model.layers.1.mlp.experts.1.down_proj.weight", Repeat{})))
 	b, err := f.Batch(Repeat{})
 	expect(t, "true [1 2 3 4] folder of reference outputs <nil>", b.LabelsShifted, b.Labels, f.Form, err)
-	expect(t, "[model.layers.0.mlp.experts.2.down_proj.input model.layers.0.mlp.gate.input model.layers.0.mlp.gate.logits model.layers.0.mlp.gate.weights model.layers.0.mlp.router.input "+
-		"model.layers.0.mlp.rows.output model.layers.1.mlp.gate.logits model.layers.1.mlp.input]", f.Names(Activations, false))
+	for _, name := range []string{"self_attn.indexer.scores", "mlp.output"} {
+		_, err = f.Read(Activations, "model.layers.0."+name, Repeat{})
+		expect(t, "<nil>", err)
+	}
+	expect(t, "model.layers.0.mlp.output 1", f.Findings[len(f.Findings)-1].Module, len(f.Findings))
+	expect(t, "[model.layers.0.mlp.experts.2.down_proj.input model.layers.0.mlp.gate.input model.layers.0.mlp.gate.logits model.layers.0.mlp.gate.weights model.layers.0.mlp.output model.layers.0.mlp.router.input "+
+		"model.layers.0.mlp.rows.output model.layers.0.self_attn.indexer.indices model.layers.0.self_attn.indexer.scores model.layers.1.mlp.gate.logits model.layers.1.mlp.input "+
+		"model.layers.1.self_attn.indexer.indices]", f.Names(Activations, false))
 }
 
 // Each folder that cannot be used is refused with what was given, and what is expected.

@@ -5,7 +5,17 @@ import "math"
 // core is softmax(q·kᵀ·scale)·v of each head, with rotated queries and keys. Its inputs are those
 // of the module Core.
 func (f *formula) core(in []*node) *node {
-	q, k, v, width := in[0], in[1], in[2], f.HeadDim
+	q, k, v := f.heads(in)
+	if f.is("index_target_attached") && f.outer.Kind == Core {
+		f.targetGradient(in)
+	}
+	return f.attend(f.flow(q, "queries_detached"), f.flow(k, "keys_detached"), f.flow(v, "values_detached"))
+}
+
+// heads returns the queries, keys and values of all heads from the inputs of a core.
+func (f *formula) heads(in []*node) (q, k, v *node) {
+	q, k, v = in[0], in[1], in[2]
+	width := f.HeadDim
 	if f.KVRank > 0 {
 		width = f.RopeDim
 	} else if f.is("keys_values_swapped") {
@@ -34,7 +44,7 @@ func (f *formula) core(in []*node) *node {
 	if last := v.cols - f.ValueDim; f.is("values_of_head_before") {
 		v = f.columns(v, append(span(last, v.cols), span(0, last)...))
 	}
-	return f.attend(f.flow(q, "queries_detached"), f.flow(k, "keys_detached"), f.flow(v, "values_detached"))
+	return q, k, v
 }
 
 // latentKeys returns keys and values of all heads. A key is a part of its own and the rotated part
@@ -110,7 +120,7 @@ func (f *formula) mask(s int) []float64 {
 // Each head has a tape of its own. It runs again before it runs backward, so that the scores of one
 // head only are held.
 func (f *formula) attend(q, k, v *node) *node {
-	in := []*node{q, k, v}
+	in, chosen := []*node{q, k, v}, f.selection(f.layer)
 	o := f.node(q.rows, f.Heads*f.ValueDim, promote(promote(q.dtype, k.dtype), v.dtype))
 	head := func(s, h int, mask *node) (one *formula, parts []*node, y *node) {
 		one = &formula{tape: tape{rounding: f.rounding, fast: f.fast}, Config: f.Config, mistake: f.mistake, numbers: f.numbers, call: f.call}
@@ -124,13 +134,13 @@ func (f *formula) attend(q, k, v *node) *node {
 		}
 		return one, parts, one.oneHead(parts[0], parts[1], parts[2], mask)
 	}
-	f.eachHead(o.dtype, func(s, h int, mask *node) {
+	f.eachHead(o.dtype, chosen, func(s, h int, mask *node) {
 		_, _, y := head(s, h, mask)
 		f.setHeadRows(o.data, y.data, s, h, y.cols)
 	})
 	return f.derive(o, func() {
 		gradients := [3][]float64{make([]float64, len(q.data)), make([]float64, len(k.data)), make([]float64, len(v.data))}
-		f.eachHead(o.dtype, func(s, h int, mask *node) {
+		f.eachHead(o.dtype, chosen, func(s, h int, mask *node) {
 			one, parts, y := head(s, h, mask)
 			y.grad = f.headRows(o.grad, s, h, y.cols)
 			one.tape.run()
@@ -185,11 +195,16 @@ func dot(x, y []float64) (sum float64) {
 	return sum
 }
 
-// eachHead calls do for all heads of all sequences, with the mask of the sequence.
-func (f *formula) eachHead(dtype Format, do func(s, h int, mask *node)) {
+// eachHead calls do for all heads of all sequences, with the mask of the sequence: of the chosen
+// keys, if they are not nil.
+func (f *formula) eachHead(dtype Format, chosen []int, do func(s, h int, mask *node)) {
 	n := f.batch.Seq
 	for s := range f.batch.Batch {
-		mask := f.constant(n, n, f.mask(s), dtype)
+		sees := f.mask(s)
+		if per := len(chosen) / f.batch.Batch; chosen != nil {
+			sees = restrict(sees, n, chosen[s*per:(s+1)*per])
+		}
+		mask := f.constant(n, n, sees, dtype)
 		parallel(f.Heads, n*n*f.HeadDim, func(lo, hi int) {
 			for h := lo; h < hi; h++ {
 				do(s, h, mask)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Config describes a model. The tagged fields are those of config.json; ReadConfig sets the others
@@ -38,14 +39,15 @@ type Config struct {
 	Window        int  `json:"sliding_window"` // 0: none
 	Rope          Rope `json:"-"`
 
-	DenseInter    int   `json:"intermediate_size"`
-	ExpertInter   int   `json:"moe_intermediate_size"`
-	DenseLayers   int   `json:"first_k_dense_replace"`
-	SparseStep    int   `json:"decoder_sparse_step"`
-	MLPOnly       []int `json:"mlp_only_layers"`
-	MLPBias       bool  `json:"mlp_bias"`
-	SharedExperts int   `json:"n_shared_experts"`
-	MTPLayers     int   `json:"num_nextn_predict_layers"` // set it to 0 if the weights lack them
+	DenseInter    int      `json:"intermediate_size"`
+	ExpertInter   int      `json:"moe_intermediate_size"`
+	DenseLayers   int      `json:"first_k_dense_replace"`
+	SparseStep    int      `json:"decoder_sparse_step"`
+	MLPOnly       []int    `json:"mlp_only_layers"`
+	MLPBias       bool     `json:"mlp_bias"`
+	SharedExperts int      `json:"n_shared_experts"`
+	MLPTypes      []string `json:"mlp_layer_types"`          // of each layer, dense or sparse; it counts before the others
+	MTPLayers     int      `json:"num_nextn_predict_layers"` // set it to 0 if the weights lack them
 
 	Experts       int     `json:"n_routed_experts"`
 	QwenExperts   int     `json:"num_experts"`
@@ -61,6 +63,16 @@ type Config struct {
 	RouterFP32    bool    `json:"-"` // casts its input and weight
 	RouteScale    float64 `json:"routed_scaling_factor"`
 	BalanceWeight float64 `json:"router_aux_loss_coef"`
+
+	IndexHeads       int      `json:"index_n_heads"` // of the indexer of sparse attention
+	IndexDim         int      `json:"index_head_dim"`
+	IndexTopK        int      `json:"index_topk"`             // 0: attention is dense
+	IndexerTypes     []string `json:"indexer_types"`          // full, or shared: the choice of the layer before
+	IndexPattern     string   `json:"index_topk_pattern"`     // the same as a letter for each layer, F or S
+	IndexEvery       int      `json:"index_topk_freq"`        // the same by a rule: one layer in this many is full
+	IndexFirst       int      `json:"index_skip_topk_offset"` // and the first ones
+	IndexInterleaved bool     `json:"-"`
+	IndexPairs       *bool    `json:"indexer_rope_interleave"`
 
 	Act          string   `json:"hidden_act"`
 	MaxPositions int      `json:"max_position_embeddings"`
@@ -99,7 +111,7 @@ type ropeKeys struct {
 func ReadConfig(configJSON []byte) (*Config, error) {
 	c := &Config{
 		Eps: 1e-6, LatentEps: 1e-6, RouteScale: 1, Groups: 1, TopKGroups: 1, SparseStep: 1, Interleaved: true,
-		TopKMethod: "greedy", Act: "silu", Theta: 10000, Partial: 1, Window: 4096,
+		TopKMethod: "greedy", Act: "silu", Theta: 10000, Partial: 1, Window: 4096, IndexEvery: 1, IndexFirst: 2,
 	}
 	if err := json.Unmarshal(configJSON, c); err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
@@ -112,15 +124,16 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 		if c.TopKMethod == "greedy" {
 			c.Groups, c.TopKGroups = 1, 1
 		}
-	case "deepseek_v3", "glm4_moe":
+	case "deepseek_v3", "glm4_moe", "deepseek_v32", "glm_moe_dsa":
 		c.SelectionBias, c.RouterFP32 = true, true
+		c.IndexInterleaved = c.Family == "glm_moe_dsa"
 	case "qwen3_moe":
 		c.Softmax, c.QKNorm = true, true
 		c.Experts = max(c.QwenExperts, c.LocalExperts)
 	default:
-		return nil, fmt.Errorf("config.json: model_type is %.60q: expected deepseek_v2, deepseek_v3, qwen3_moe or glm4_moe", c.Family)
+		return nil, fmt.Errorf("config.json: model_type is %.60q: expected deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, qwen3_moe or glm4_moe", c.Family)
 	}
-	if c.Family[:8] == "deepseek" {
+	if c.latent() {
 		c.HeadDim, c.KVHeads = c.NopeDim+c.RopeDim, c.Heads
 	} else {
 		c.KVRank, c.Interleaved = 0, false
@@ -131,13 +144,63 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 	if !c.UseWindow {
 		c.Window = 0
 	}
-	wrong := append(c.readRope(), c.check()...)
+	wrong := slices.Concat(c.readRope(), c.check(), c.readIndexer())
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("config.json: %w", errors.Join(wrong...))
 	}
 	c.params = map[string][]int{}
 	c.Modules()
 	return c, nil
+}
+
+// latent reports whether the family has latent attention.
+func (c *Config) latent() bool {
+	return strings.HasPrefix(c.Family, "deepseek") || c.Family == "glm_moe_dsa"
+}
+
+// readIndexer sets IndexerTypes, and checks the sizes of indexers. Other families than those of
+// sparse attention have none.
+func (c *Config) readIndexer() (wrong []error) {
+	if c.Family != "deepseek_v32" && c.Family != "glm_moe_dsa" {
+		c.IndexTopK, c.IndexerTypes = 0, nil
+		return nil
+	}
+	if least := min(c.IndexHeads, c.IndexDim, c.IndexTopK, c.QRank, c.IndexEvery); least < 1 {
+		return []error{fmt.Errorf("index_n_heads, index_head_dim, index_topk, q_lora_rank or index_topk_freq is %d: expected 1 or more", least)}
+	}
+	if c.IndexDim < c.RopeDim || c.IndexHeads*c.IndexDim > 1<<22 {
+		wrong = append(wrong, fmt.Errorf("index_head_dim is %d with %d heads: expected at least qk_rope_head_dim, %d", c.IndexDim, c.IndexHeads, c.RopeDim))
+	}
+	if c.IndexPairs != nil {
+		c.IndexInterleaved = *c.IndexPairs
+	}
+	given, letters := len(c.IndexerTypes), map[byte]string{'F': "full", 'S': "shared"}
+	for i := 0; c.Family == "glm_moe_dsa" && given == 0 && i < min(c.Layers, 1<<20); i++ {
+		kind := "shared"
+		if i < len(c.IndexPattern) {
+			kind = letters[c.IndexPattern[i]]
+		} else if max(i-c.IndexFirst+1, 0)%c.IndexEvery == 0 {
+			kind = "full"
+		}
+		c.IndexerTypes = append(c.IndexerTypes, kind)
+	}
+	for _, n := range []int{given, len(c.IndexPattern)} {
+		if n > 0 && n < c.Layers {
+			wrong = append(wrong, fmt.Errorf("indexer_types or index_topk_pattern has %d entries: expected %d", n, c.Layers))
+		}
+	}
+	for i, kind := range c.IndexerTypes {
+		if kind != "full" && kind != "shared" || i == 0 && kind == "shared" {
+			wrong = append(wrong, fmt.Errorf("indexer_types: layer %d is %.60q: expected full or shared, and the first one full", i, kind))
+		}
+	}
+	return wrong
+}
+
+// Shared reports whether a layer uses the choice of keys of the last one before it that has an
+// indexer.
+func (c *Config) Shared(layer int) bool {
+	return layer >= 0 && layer < len(c.IndexerTypes) && c.IndexerTypes[layer] == "shared"
 }
 
 // readRope sets Rope. YaRN's defaults are those of transformers.
@@ -199,7 +262,7 @@ func (c *Config) check() (wrong []error) {
 	} {
 		refuse(n < 1 || n > 1<<22, "%s is %d: expected 1 to %d", name, n, 1<<22)
 	}
-	refuse(c.Family[:8] == "deepseek" && c.KVRank < 1, "kv_lora_rank is %d: expected 1 or more", c.KVRank)
+	refuse(c.latent() && c.KVRank < 1, "kv_lora_rank is %d: expected 1 or more", c.KVRank)
 	refuse(c.Heads%max(c.KVHeads, 1) != 0, "num_attention_heads %d is no multiple of num_key_value_heads %d", c.Heads, c.KVHeads)
 	refuse(c.RopeDim < 0 || c.RopeDim%2 != 0 || c.RopeDim > c.HeadDim, "%d of %d elements of a head are rotated: expected an even number", c.RopeDim, c.HeadDim)
 	refuse(c.TopK > c.Experts, "num_experts_per_tok is %d: the model has %d experts", c.TopK, c.Experts)
@@ -207,12 +270,19 @@ func (c *Config) check() (wrong []error) {
 	refuse(c.TopKGroups > c.Groups, "topk_group is %d of %d groups", c.TopKGroups, c.Groups)
 	refuse(c.Layers*c.Experts > 1<<20 || c.MTPLayers > 16, "%d layers of %d experts, %d mtp_layers: too many", c.Layers, c.Experts, c.MTPLayers)
 	refuse(min(c.NopeDim, c.QRank, c.SharedExperts, c.Window, c.DenseLayers, c.MTPLayers) < 0, "a dimension or a count is negative")
+	refuse(c.MLPTypes != nil && len(c.MLPTypes) < c.Layers, "mlp_layer_types has %d entries: expected %d", len(c.MLPTypes), c.Layers)
+	for _, kind := range c.MLPTypes {
+		refuse(kind != "dense" && kind != "sparse", "mlp_layer_types has %.60q: expected dense or sparse", kind)
+	}
 	refuse(c.Act != "silu", "hidden_act is %.60q: expected silu", c.Act)
 	return wrong
 }
 
 // Sparse reports whether a layer has experts. Those for further tokens have.
 func (c *Config) Sparse(layer int) bool {
+	if layer < min(len(c.MLPTypes), c.Layers) {
+		return c.MLPTypes[layer] == "sparse"
+	}
 	return layer >= c.Layers || layer >= c.DenseLayers && (layer+1)%c.SparseStep == 0 && !slices.Contains(c.MLPOnly, layer)
 }
 

@@ -17,7 +17,7 @@ import (
 
 const goldens = "../../launcher/golden/testdata"
 
-var families = []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny"}
+var families = []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny", "deepseek_v32_tiny", "glm_moe_dsa_tiny"}
 
 // golden is a model of one of the golden folders.
 type golden struct {
@@ -84,7 +84,7 @@ func (g *golden) ints(name string) []int32 {
 func (g *golden) run(m *Module) map[string]Tensor {
 	g.t.Helper()
 	call := Call{Batch: g.batch, Backward: true, Given: known(g.values), Param: g.weight}
-	if m.Kind == Loss || m.Kind == Head || m.Kind == Balance || m.Kind == Model {
+	if m.Kind.loss() || m.Kind == Model {
 		call.Losses = map[string]float64{m.Outputs[0].Name: 1}
 	}
 	if g.edit != nil {

@@ -14,6 +14,9 @@ func (f *formula) project(path string, x *node) *node {
 	} else if strings.HasSuffix(path, "kv_b_proj") {
 		x = f.flow(x, "latent_detached")
 	}
+	if strings.Contains(path, ".indexer.") && !f.is("index_input_attached") {
+		x = f.detached(x)
+	}
 	bias := f.param(path + ".bias")
 	switch {
 	case f.is("bias_missing"):
@@ -116,6 +119,22 @@ func (f *formula) norm(path string, x *node) *node {
 	return f.flow(f.reshape(y, width), path[strings.LastIndex(path, ".")+1:]+"_detached")
 }
 
+// layerNorm is y = w · (x - mean) / sqrt(variance + eps) + b. The norm is one kernel, in FP32. The
+// keys of an indexer have it.
+func (f *formula) layerNorm(path string, x *node) *node {
+	w, b := f.param(path+".weight"), f.param(path+".bias")
+	eps := pick(f, map[string]float64{"index_norm_eps_1e-5": 1e-5}, 1e-6)
+	x32 := f.cast(x, FP32)
+	if !f.is("index_norm_rms") {
+		x32 = f.add(x32, f.scale(f.sum(x32), 1/float64(x.cols)), -1)
+	}
+	y := f.mul(x32, f.rsqrt(f.scale(f.sum(f.square(x32)), 1/float64(x.cols)), eps))
+	if y = f.mul(y, f.cast(w, FP32)); !f.is("index_norm_rms") {
+		y = f.add(y, f.cast(b, FP32), 1)
+	}
+	return f.cast(y, x.dtype)
+}
+
 // rsqrt returns 1/sqrt(x + eps).
 func (f *formula) rsqrt(x *node, eps float64) *node {
 	outside := 0.0
@@ -181,6 +200,8 @@ func (f *formula) glue(m *Module, in []*node) *node {
 	switch {
 	case ofExperts && m != f.outer && len(in) == 2:
 		return f.branches(path, in[0], in[1])
+	case f.is("index_raw_latent") && (strings.HasSuffix(m.Path, ".indexer.input.1.handover") || strings.HasSuffix(m.Path, ".indexer.wq_b.handover")):
+		return f.look(Port{Name: layerPath(m.Layer) + ".self_attn.q_a_proj.output"})
 	case len(in) == 1 && m != f.outer:
 		y := *in[0]
 		y.grad = nil
@@ -198,8 +219,22 @@ func (f *formula) glue(m *Module, in []*node) *node {
 		}
 		y = f.residual(y, f.reshape(x, y.cols))
 	}
+	if f.is("index_input_attached") {
+		y = f.withIndexer(m, y)
+	}
 	if f.is("handover_shifted") {
 		return f.take(y, y.rows, y.cols, func(r, i int) int { return max(r-1, 0)*y.cols + i })
+	}
+	return y
+}
+
+// withIndexer adds to a gradient what an indexer sends that is not detached.
+func (f *formula) withIndexer(m *Module, y *node) *node {
+	for tensor, port := range map[string]string{"input": "grad_input", "q_a_layernorm.output": "grad_input.1"} {
+		attention := layerPath(m.Layer) + ".self_attn."
+		if m.Path == attention+tensor+".grad" && f.IndexTopK > 0 && !f.Shared(m.Layer) {
+			y = f.add(y, f.look(Port{Name: attention + "indexer." + port}), 1)
+		}
 	}
 	return y
 }

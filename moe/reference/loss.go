@@ -29,24 +29,10 @@ func (f *formula) loss(logits *node) *node {
 
 // targets returns the token that each one predicts, or -100, and the weight of its loss.
 func (f *formula) targets() (targets []int32, weights []float64) {
-	b := f.call.Batch
-	rolls := map[string]int{"labels_rolled": 1, "labels_rolled_2": 2, "labels_rolled_3": 3, "labels_rolled_back": -1}
-	shifts := map[string]int{"labels_shifted_twice": 1, "labels_shifted_3": 2, "labels_shifted_4": 3, "labels_not_shifted": -1}
-	all, documents := b.rolled(b.Labels, pick(f, rolls, 0)), b.documents()
-	if !b.LabelsShifted {
-		all = b.shifted(all, 1)
-	}
-	all = b.shifted(all, pick(f, shifts, 0))
-	if !f.is("labels_as_main") {
-		all = b.shifted(all, f.ahead())
-	}
+	b, all := f.call.Batch, f.aims()
 	var count float64
 	bySequence := make([]float64, b.Batch)
 	for i := range all {
-		crosses := documents != nil && (i+1)%b.Seq != 0 && documents[i] != documents[i+1]
-		if f.is("loss_stops_at_documents") && crosses || f.is("loss_last_missing") && (i+2)%b.Seq == 0 {
-			all[i] = -100
-		}
 		if all[i] >= 0 || f.is("loss_ignored_counted") {
 			count++
 			bySequence[i/b.Seq]++
@@ -67,6 +53,28 @@ func (f *formula) targets() (targets []int32, weights []float64) {
 		targets, weights = append(targets, all[r]), append(weights, w)
 	}
 	return targets, weights
+}
+
+// aims returns the token that each token of the batch predicts, or -100.
+func (f *formula) aims() []int32 {
+	b := f.call.Batch
+	rolls := map[string]int{"labels_rolled": 1, "labels_rolled_2": 2, "labels_rolled_3": 3, "labels_rolled_back": -1}
+	shifts := map[string]int{"labels_shifted_twice": 1, "labels_shifted_3": 2, "labels_shifted_4": 3, "labels_not_shifted": -1}
+	all, documents := b.rolled(b.Labels, pick(f, rolls, 0)), b.documents()
+	if !b.LabelsShifted {
+		all = b.shifted(all, 1)
+	}
+	all = b.shifted(all, pick(f, shifts, 0))
+	if !f.is("labels_as_main") {
+		all = b.shifted(all, f.ahead())
+	}
+	for i := range all {
+		crosses := documents != nil && (i+1)%b.Seq != 0 && documents[i] != documents[i+1]
+		if f.is("loss_stops_at_documents") && crosses || f.is("loss_last_missing") && (i+2)%b.Seq == 0 {
+			all[i] = -100
+		}
+	}
+	return all
 }
 
 // The losses of router logits.

@@ -31,7 +31,7 @@ type Module struct {
 	sums   bool  // a reader of the tensor is a sum
 }
 
-var gradientNames = regexp.MustCompile(`^(.*\.)((?:in|out)put(?:\.2)?)$`)
+var gradientNames = regexp.MustCompile(`^(.*\.)((?:in|out)put(?:\.[12])?)$`)
 
 // port returns the port of a name, which may have columns behind it.
 func (l *list) port(name string) (p Port) {
@@ -88,7 +88,7 @@ func (c *Config) Modules() []*Module {
 	l.section("first", "", "")
 	before, logits := "model.embed_tokens", []Port{}
 	for l.layer = range c.Layers + c.MTPLayers {
-		path := fmt.Sprintf("model.layers.%d", l.layer)
+		path := layerPath(l.layer)
 		if l.layer < c.Layers {
 			l.link(l.port(before+".output"), l.port(path+".input"))
 		} else {
@@ -104,6 +104,9 @@ func (c *Config) Modules() []*Module {
 			l.section("after", path, before)
 		}
 	}
+	for l.layer = range c.Layers + c.MTPLayers {
+		l.section("indexer", layerPath(l.layer), "")
+	}
 	l.layer = -1
 	if len(logits) > 0 { // Qwen's loss counts the choices of all layers together
 		l.section("balance", "", "")
@@ -114,6 +117,8 @@ func (c *Config) Modules() []*Module {
 	}
 	return append(l.modules[1:], model)
 }
+
+func layerPath(layer int) string { return fmt.Sprintf("model.layers.%d", layer) }
 
 // section appends the modules of a part of the table. layer stands for $ and before for @.
 func (l *list) section(name, layer, before string) {
@@ -138,6 +143,9 @@ func (l *list) line(line string) {
 	case kind == "link":
 		l.link(l.port(path), l.port(to[0]))
 		return
+	case kind == "read":
+		l.handover(l.port(path), l.port(to[0]))
+		return
 	case kind == "sum":
 		l.glue(Residual, path, l.port(to[0]), l.ports(source)...)
 		for _, p := range l.ports(source) {
@@ -158,7 +166,12 @@ func (l *list) line(line string) {
 	if to[0] != "-" {
 		m.Outputs = l.ports(to[0])
 	}
-	if kind == Loss || kind == Head || kind == Balance || kind == Rotary {
+	for i := range m.Inputs { // the choice has no gradient, and the target of a loss is a constant
+		if kind == Index || kind == Indexer || kind == IndexLoss && i < 3 {
+			m.Inputs[i].Grad, m.Outputs[0].Grad = "", ""
+		}
+	}
+	if kind.loss() || kind == Rotary {
 		m.Outputs[0].Grad = "" // a loss takes its gradient from the call
 	}
 	if m.widths = []int{l.Hidden}; len(to) > 1 {
@@ -180,6 +193,9 @@ func (l *list) weigh(m *Module, names []string) {
 		if m.widths = dims[1:2]; len(dims) > 2 && dims[2] != 0 {
 			l.parameter(m, "bias", dims[0])
 		}
+	case LayerNorm:
+		l.parameter(m, "weight", dims...)
+		l.parameter(m, "bias", dims...)
 	case Router:
 		l.parameter(m, "weight", dims...)
 		if m.widths = dims[1:]; l.SelectionBias {
@@ -228,8 +244,13 @@ func (l *list) glue(kind Kind, path string, to Port, from ...Port) *Module {
 
 // link says that a tensor enters a module.
 func (l *list) link(from, to Port) {
-	l.glue(Handover, strings.TrimSuffix(to.Label(), ".input")+".handover", to, from)
+	l.handover(from, to)
 	l.reader(from, to, false)
+}
+
+// handover says the same of a tensor that is detached: its reader sends no gradient.
+func (l *list) handover(from, to Port) {
+	l.glue(Handover, strings.TrimSuffix(to.Label(), ".input")+".handover", to, from)
 }
 
 // reader adds to the gradient of a tensor what one reader sends, which may be a sum of several
@@ -258,12 +279,13 @@ func (c *Config) named(layer int) map[string]int {
 		"keys": c.KVHeads * c.HeadDim, "rope": c.RopeDim, "values": c.Heads * c.ValueDim, "query_rank": queries, "latent": c.KVRank,
 		"latent_and_rope": c.KVRank + c.RopeDim, "keys_and_values": c.Heads * (c.NopeDim + c.ValueDim), "inter": c.DenseInter,
 		"shared_inter": c.SharedExperts * c.ExpertInter, "experts": c.Experts, "top_k": c.TopK,
+		"index_queries": c.IndexHeads * c.IndexDim, "index_heads": c.IndexHeads, "index_dim": c.IndexDim,
 	}
 	for name, holds := range map[string]bool{
 		"attention_bias": c.AttentionBias, "output_bias": c.OutputBias, "grouped_bias": c.AttentionBias && !latent, "mlp_bias": c.MLPBias,
 		"plain_queries": queries == 0, "latent_only": latent && queries == 0, "grouped": !latent, "qk_norm": !latent && c.QKNorm,
 		"grouped_without_norm": !latent && !c.QKNorm, "sparse": sparse, "dense": !sparse,
-		"shared": sparse && c.SharedExperts > 0, "unshared": sparse && c.SharedExperts == 0,
+		"indexer": c.IndexTopK > 0 && !c.Shared(layer), "shared": sparse && c.SharedExperts > 0, "unshared": sparse && c.SharedExperts == 0,
 	} {
 		if holds {
 			numbers[name] = 1

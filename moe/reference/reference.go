@@ -36,16 +36,34 @@ const (
 	Block     Kind = "block"     // coarse: a whole layer
 	Head      Kind = "head"      // coarse: from the input of the final norm to the loss
 	Model     Kind = "model"     // coarse: everything, from the batch alone
-	Loss      Kind = "loss"      // from the logits to the loss
-	Balance   Kind = "balance"   // a loss of router logits
-	Residual  Kind = "residual"  // a sum of branches, or of their gradients
-	Handover  Kind = "handover"  // what arrives, or the sum of what the readers of a tensor send back
+	LayerNorm Kind = "layernorm" // of the keys of an indexer
+	Indexer   Kind = "indexer"   // coarse: scores the keys of each query
+	Index     Kind = "index"     // the scores, from the queries, keys and weights of an indexer
+	IndexLoss Kind = "index_loss"
+	Loss      Kind = "loss"     // from the logits to the loss
+	Balance   Kind = "balance"  // a loss of router logits
+	Residual  Kind = "residual" // a sum of branches, or of their gradients
+	Handover  Kind = "handover" // what arrives, or the sum of what the readers of a tensor send back
 )
 
 // TokenWise reports whether every row of the output comes from the same row of the inputs.
 func (k Kind) TokenWise() bool {
-	return !slices.Contains([]Kind{Rotary, Core, Attention, Block, Head, Model, Loss, Balance}, k)
+	return !slices.Contains([]Kind{Rotary, Core, Attention, Block, Head, Model, Loss, Balance, Indexer, Index, IndexLoss}, k)
 }
+
+// loss reports whether a module's output is a loss, whose gradient comes from the call.
+func (k Kind) loss() bool { return k == Loss || k == Head || k == Balance || k == IndexLoss }
+
+// Choice returns the path of what a module chooses, or "": PATH.indices in a folder.
+func (m *Module) Choice() string {
+	if m.Kind != Router && !m.ChoosesKeys() {
+		return ""
+	}
+	return strings.TrimSuffix(m.Path, ".index")
+}
+
+// ChoosesKeys reports whether a module chooses the keys of queries.
+func (m *Module) ChoosesKeys() bool { return m.Kind == Index || m.Kind == Indexer }
 
 // Glue reports whether a module has no formula of its own: it only says what equals what.
 func (k Kind) Glue() bool { return k == Residual || k == Handover }
@@ -53,14 +71,15 @@ func (k Kind) Glue() bool { return k == Residual || k == Handover }
 // Call is one run of a module. All tensors have rows for all tokens of the batch.
 type Call struct {
 	// Given returns a tensor of the run by name: inputs, the gradients of outputs, and PATH.indices
-	// and PATH.kept (0: dropped) of routers, [tokens, k]. Without choices, the module makes its
-	// own.
+	// and PATH.kept (0: dropped) of routers and indexers, [tokens, k]. Without choices, the module
+	// makes its own.
 	Given func(name string) (Tensor, bool)
 	Param func(name string) (Tensor, error)
 	Batch *Batch
 	// Tokens selects rows for a module of one token each (Kind.TokenWise), and Sequences selects
 	// sequences for any other. The results have only those rows. nil: all.
 	Tokens, Sequences []int
+	Warmup            bool               // the first stage of an indexer's training: attention is dense
 	Backward          bool               // runs backward, if the gradients of all outputs are given
 	Losses            map[string]float64 // the gradient at each loss, by path: {"loss": 1}
 	Rounding          Rounding
@@ -168,16 +187,19 @@ type Mistake struct {
 }
 
 //go:embed mistakes.tsv
-var mistakes string // lines of name, finest kind, sentence
+var mistakes string // lines of name, finest kinds, sentence
 
 // Mistakes returns all known mistakes.
 func Mistakes() (all []Mistake) {
 	for line := range strings.Lines(mistakes) {
 		fields := strings.Split(strings.TrimSpace(line), "\t")
-		m := Mistake{fields[0], fields[2], []Kind{Kind(fields[1])}}
+		m := Mistake{Name: fields[0], Says: fields[2]}
+		for kind := range strings.SplitSeq(fields[1], ",") {
+			m.Kinds = append(m.Kinds, Kind(kind))
+		}
 		for _, inside := range [][2]Kind{
 			{Rotary, Core}, {Core, Attention}, {Norm, Attention}, {Linear, Attention}, {Act, MLP}, {Act, Experts}, {Experts, MoE}, {MLP, MoE},
-			{Router, MoE}, {Attention, Block}, {MLP, Block}, {MoE, Block}, {Residual, Block}, {Norm, Head}, {Loss, Head},
+			{Index, Indexer}, {LayerNorm, Indexer}, {Indexer, Attention}, {Router, MoE}, {Attention, Block}, {MLP, Block}, {MoE, Block}, {Residual, Block}, {Norm, Head}, {Loss, Head},
 		} {
 			if slices.Contains(m.Kinds, inside[0]) && !slices.Contains(m.Kinds, inside[1]) {
 				m.Kinds = append(m.Kinds, inside[1])
@@ -204,6 +226,11 @@ func (f *formula) flow(x *node, mistake string) *node {
 	if !f.is(mistake) {
 		return x
 	}
+	return f.detached(x)
+}
+
+// detached returns x without its gradient.
+func (f *formula) detached(x *node) *node {
 	y := *x
 	y.grad, y.fixed = nil, true
 	return &y

@@ -96,16 +96,22 @@ func (f *formula) rotary(x *node, width, ahead int, sign float64) *node {
 	if f.KVRank > 0 != f.is("rope_other_end") {
 		from = width - d
 	}
+	if f.is("rope_reversed") {
+		sign = -sign
+	}
+	return f.rotate(x, width, d, angled, from, f.Interleaved != f.is("rope_other_pairs"), ahead, sign)
+}
+
+// rotate turns d elements of each head, behind the first ones that stay. angled of them have angles
+// of their own, which repeat.
+func (f *formula) rotate(x *node, width, d, angled, from int, interleaved bool, ahead int, sign float64) *node {
 	var first, second []int
 	for i := range d / 2 {
 		a, b := from+i, from+i+d/2
-		if f.Interleaved != f.is("rope_other_pairs") {
+		if interleaved {
 			a, b = from+2*i, from+2*i+1
 		}
 		first, second = append(first, a), append(second, b)
-	}
-	if f.is("rope_reversed") {
-		sign = -sign
 	}
 	inside := x.dtype
 	if inside != Exact && (f.RopeFP32 || f.rounding.Way == KernelEnds) {

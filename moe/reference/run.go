@@ -143,7 +143,7 @@ func (f *formula) run(m *Module) {
 		return
 	}
 	for _, child := range m.Children {
-		skip := child.Children != nil || child.OfGradients || child.Kind == Balance && f.call.Losses[child.Path] == 0 || child.Kind == Rotary
+		skip := child.Children != nil || child.OfGradients || (child.Kind == Balance || child.Kind == IndexLoss) && f.call.Losses[child.Path] == 0 || child.Kind == Rotary
 		if !skip && f.wrong == nil && f.values[child.Outputs[0].Label()] == nil {
 			f.run(child)
 		}
@@ -161,6 +161,27 @@ func (f *formula) read(p Port) *node {
 	}
 	f.values[p.Label()] = f.columns(x, span(p.Lo, p.Hi))
 	return f.values[p.Label()]
+}
+
+// look returns a tensor that is no input of the module, as a constant: one that it computed, or one
+// of the run.
+func (f *formula) look(p Port) *node {
+	if x := f.values[p.Label()]; x != nil {
+		return f.detached(x)
+	}
+	if x := f.values[p.Name]; x != nil {
+		return f.detached(f.columns(x, span(p.Lo, p.Hi)))
+	}
+	x, ok := f.call.Given(p.Label())
+	if tokens := f.call.Batch.Batch * f.call.Batch.Seq; ok && len(x.Data)%tokens == 0 {
+		x.Dims = []int{tokens, len(x.Data) / tokens}
+		x = x.Rows(f.rows, tokens)
+		y := f.constant(x.Dims[0], x.Dims[1], x.Data, Exact)
+		f.store(y, p.Name, 0)
+		return y
+	}
+	f.fail("the folder has no %s", p.Label())
+	return f.constant(len(f.tokens()), 1, make([]float64, len(f.tokens())), Exact)
 }
 
 // write stores a port, which may be the next columns of a wider tensor.
@@ -185,6 +206,12 @@ func (f *formula) outputs(m *Module, in []*node) []*node {
 		return []*node{f.project(m.Path, in[0])}
 	case Core:
 		return []*node{f.core(in)}
+	case LayerNorm:
+		return []*node{f.layerNorm(m.Path, in[0])}
+	case Index:
+		return []*node{f.index(m.Choice(), in)}
+	case IndexLoss:
+		return []*node{f.indexLoss(m, in)}
 	case Act:
 		return []*node{f.act(in[0], in[1])}
 	case Router:
