@@ -41,21 +41,26 @@ func linear(weight string) layer {
 	return layer{path, []string{weight}, path + ".output", path + ".grad_output", false}
 }
 
+// Facts are what is known of a step.
+type Facts struct {
+	Find      func(name string, r step.Repeat) string // the folder's name of an activation
+	Quantized func(path string) bool                  // a linear layer's operands have 8 bits
+	Wrong     []string                                // gradients that are known to be wrong
+	All       bool                                    // compare each element
+}
+
 // check is a judgment of products under way.
 type check struct {
+	Facts
 	folder  *step.Folder
-	find    func(string, step.Repeat) string
-	all     bool
-	wrong   []string // tensors that are wrong as a whole
 	repeats []step.Repeat
 	readers map[string]int // how many layers read a weight
 	report  *Report
 }
 
-// Check judges the products of a folder. find returns the name under which the folder has an
-// activation. wrong are gradients that are known to be wrong. With all, each element is compared.
-func Check(f *step.Folder, modules []*reference.Module, find func(string, step.Repeat) string, wrong []string, all bool) *Report {
-	c := &check{f, find, all, wrong, f.Repeats(), map[string]int{}, &Report{Device: f.Info.Device}}
+// Check judges the products of a folder.
+func Check(f *step.Folder, modules []*reference.Module, facts Facts) *Report {
+	c := &check{facts, f, f.Repeats(), map[string]int{}, &Report{Device: f.Info.Device}}
 	if !strings.Contains(f.Info.Device, "H100") && !strings.Contains(f.Info.Device, "H200") { // which has the H100's chip
 		return c.report
 	}
@@ -70,7 +75,7 @@ func Check(f *step.Folder, modules []*reference.Module, find func(string, step.R
 		case reference.Linear:
 			c.layer(layer{m.Path, m.Params[:1], m.Path + ".output", m.Path + ".grad_output", false})
 		case reference.Router:
-			logits, _ := f.DType(step.Activations, find(m.Path+".logits", c.repeats[0]), c.repeats[0])
+			logits, _ := f.DType(step.Activations, c.Find(m.Path+".logits", c.repeats[0]), c.repeats[0])
 			c.layer(layer{m.Path, m.Params[:1], m.Path + ".logits", m.Path + ".logits.grad", f.Model.RouterFP32 && logits != "BF16"})
 		case reference.Experts:
 			c.experts(m)
@@ -103,7 +108,7 @@ func (c *check) experts(m *reference.Module) {
 
 // has reports whether the folder has the input of a layer.
 func (c *check) has(path string) bool {
-	return slices.ContainsFunc(c.repeats, func(r step.Repeat) bool { return c.find(path+".input", r) != "" })
+	return slices.ContainsFunc(c.repeats, func(r step.Repeat) bool { return c.Find(path+".input", r) != "" })
 }
 
 // layer judges the products of a layer.
@@ -116,7 +121,7 @@ func (c *check) layer(l layer) {
 	}
 	for _, r := range c.repeats {
 		activation := func(name string, width int) *Matrix {
-			return c.read(step.Activations, []string{c.find(name, r)}, r, width)
+			return c.read(step.Activations, []string{c.Find(name, r)}, r, width)
 		}
 		x, dy := activation(l.path+".input", w.Cols), activation(l.gradient, w.Rows)
 		c.product(l, "forward", l.output+r.Suffix(), x, w, activation(l.output, w.Rows), bias)
@@ -164,7 +169,7 @@ func (c *check) product(l layer, pass, tensor string, x, w, y, bias *Matrix) {
 	p, why := c.typed(l, x, w, y)
 	if p.Bias = bias; why == "" {
 		judged := Judged{l.path, pass, tensor, [3]int{y.Rows, y.Cols, x.Cols}, Judge(p)}
-		if judged.Verdict != Wrong || judged.FewWrong() || !slices.Contains(c.wrong, tensor) {
+		if judged.Verdict != Wrong || judged.FewWrong() || !slices.Contains(c.Wrong, tensor) {
 			c.report.Judged = append(c.report.Judged, judged)
 			return
 		}
@@ -182,7 +187,7 @@ func (c *check) typed(l layer, x, w, y *Matrix) (p Product, why string) {
 	}
 	info := c.folder.Info
 	single := func(m *Matrix) bool { return m.DType == "F32" || l.fp32 && m.DType == "BF16" }
-	p = Product{X: *x, W: *w, Y: *y, BF16: y.DType == "BF16" || info.Autocast == "bfloat16", All: c.all}
+	p = Product{X: *x, W: *w, Y: *y, BF16: y.DType == "BF16" || info.Autocast == "bfloat16", All: c.All}
 	switch {
 	case x.Cols != w.Cols || y.Rows != x.Rows || y.Cols != w.Rows:
 		why = "with tensors whose shapes do not fit"
@@ -190,7 +195,7 @@ func (c *check) typed(l layer, x, w, y *Matrix) (p Product, why string) {
 		why = "of tensor-parallel layers"
 	case y.DType != "BF16" && y.DType != "F32":
 		why = "with results in " + y.DType
-	case info.FP8 != "" && !strings.HasSuffix(l.path, ".gate") && l.path != "lm_head":
+	case c.Quantized(l.path) && !strings.HasSuffix(l.path, ".gate"):
 		why = "of quantized operands, whose scales are not in the folder"
 	case info.Autocast == "bfloat16": // it casts all operands, and their gradients back
 	case x.DType == "BF16" && (w.DType == "BF16" || w.DType == "F32" && y.DType == "BF16") && !l.fp32: // FSDP casts FP32 weights

@@ -18,7 +18,7 @@ func (j *judge) products(all bool) {
 			wrong = append(wrong, c.Name)
 		}
 	}
-	j.report.Products = gpusums.Check(j.folder, j.modules, j.find, wrong, all)
+	j.report.Products = gpusums.Check(j.folder, j.modules, gpusums.Facts{Find: j.find, Quantized: j.quantized, Wrong: wrong, All: all})
 }
 
 // blame tells findings whether the products of their module are right. A wrong product of a module

@@ -276,9 +276,13 @@ func TestProductsOfGPU(t *testing.T) {
 			}
 		}, "14 of 14", "Not the GPU: 2 products of this module", true},
 		"FP8": {func(s *gpuStep) {
-			s.facts["fp8"] = "tensorwise"
+			s.facts["fp8"] = "mxfp8 experts"
 			head(s)
-		}, "3 of 3", "not checked: 15 of quantized operands", true},
+		}, "9 of 9", "not checked: 9 of quantized operands", true},
+		"FP8 of all linear layers": {func(s *gpuStep) {
+			s.facts["fp8"] = "mxfp8"
+			s.facts["float32_matmul_precision"] = "high"
+		}, "3 of 3", "not checked: 15 of quantized operands", false},
 		"micro-batches": {fact("micro_batches", 2), "10 of 10", "6 of gradients summed over micro-batches", false},
 		"ranks":         {fact("ranks", 2), "10 of 10", "6 of gradients summed over ranks", false},
 		"a shared weight": {func(s *gpuStep) {
