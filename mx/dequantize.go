@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
@@ -53,7 +54,7 @@ type decodeArgs struct {
 
 // decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
 func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
-	r := newRowDecoder(ex, d.t)
+	r, exact := newRowDecoder(ex, d.t), d.exact()
 	if ex.Dry() || d.dst.Cols == 0 {
 		return
 	}
@@ -68,6 +69,10 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			r.loadScales(at.block)
 		}
 		for i := at.first; i < at.last; i++ {
+			if exact {
+				r.decodeExact(bf16Row(d.dst, i), i)
+				continue
+			}
 			row := r.decode(i)
 			if d.by == allScales {
 				tensor.Scale(row, d.t.GroupScale(at.group), row)
@@ -75,6 +80,11 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			storeRow(d.dst, i, 0, row)
 		}
 	}
+}
+
+// exact says whether the kernels of NVFP4 decode straight to BF16, which holds every result exactly.
+func (d *decodeArgs) exact() bool {
+	return d.dst.DType() == tensor.BF16 && d.by == blockScales && d.t.Format.isNVFP4()
 }
 
 // storeRow sets columns of row i of an FP32 or BF16 matrix, from col on. A row is too little work
@@ -95,7 +105,7 @@ type rowDecoder struct {
 	t      Tensor
 	kernel quant.Decoder
 	cols   int
-	run    int // columns that share a scale in scales: 1 or format.MXBlock
+	run    int // columns that share a scale in scales: 1, nvfp4.Block or format.MXBlock
 	scales []float32
 	values *[256]float32 // by code
 	row    []float32
@@ -115,8 +125,11 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 	_, width := t.BlockShape()
 	stride := ceilDiv(t.Cols(), padding) * padding
 	d := rowDecoder{t: t, kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
-	if width%format.MXBlock == 0 {
+	switch {
+	case width%format.MXBlock == 0:
 		d.run = format.MXBlock
+	case width == nvfp4.Block && t.Format.isNVFP4():
+		d.run = width
 	}
 	d.scales, d.codes = ex.New(tensor.FP32, stride).F32(), ex.New(tensor.UINT8, stride).U8()
 	cleared(ex, d.scales)
@@ -130,6 +143,13 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 func (d *rowDecoder) loadScales(block int) {
 	_, width := d.t.BlockShape()
 	run, n := d.run, ceilDiv(d.cols, d.run)
+	if width == d.run && d.t.Format.Scale == ScaleE4M3 {
+		values := format.E4M3.Values()
+		for i, code := range rowFrom(d.t.Scales, block, 0) {
+			d.scales[i] = values[code]
+		}
+		return
+	}
 	for b := range ceilDiv(d.cols, width) {
 		scale := d.t.Scale(block, b)
 		for i := b * width / run; i < min((b+1)*width/run, n); i++ {
@@ -140,7 +160,7 @@ func (d *rowDecoder) loadScales(block int) {
 
 // decode returns row i times its scales. The next call overwrites it.
 func (d *rowDecoder) decode(i int) []float32 {
-	if kernels >= quant.Lanes {
+	if kernels >= quant.Lanes && d.run != nvfp4.Block {
 		copy(d.codes, d.t.RowCodes(i, d.codes[:d.cols]))
 		if d.run == format.MXBlock {
 			quant.DecodeRows(d.padded.F32(), d.codes, d.scales, &d.kernel)

@@ -5,6 +5,7 @@ package mx
 import (
 	"math"
 
+	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 )
 
@@ -54,6 +55,11 @@ func (t Tensor) findAmax(ex *tensor.Exec, x tensor.Matrix) {
 
 // largestFinite returns the largest finite magnitude of a matrix.
 func largestFinite(ex *tensor.Exec, x tensor.Matrix) float32 {
+	if kernels == quant.Tiles && x.DType() == tensor.BF16 {
+		if most := amaxBF16(x); uint32(most)<<16 < infinity {
+			return math.Float32frombits(uint32(most) << 16)
+		}
+	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	row, most := ex.New(tensor.FP32, 1, x.Cols), uint32(0)

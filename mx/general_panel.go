@@ -4,6 +4,7 @@ import (
 	"math"
 	"unsafe"
 
+	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
@@ -58,8 +59,7 @@ func (g quantizeArgs) newPanel(ex *tensor.Exec, cols int) panel {
 	cleared(ex, p.factors)
 	p.codes = ex.New(tensor.UINT8, p.stride).U8()
 	if g.rounding == Stochastic {
-		b := ex.New(tensor.UINT8, 2*p.stride).Bytes()
-		p.draws = unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(b))), p.stride)
+		p.draws = words(ex.New(tensor.UINT8, 2*ceilDiv(p.stride, nvfp4.DrawUnit)*nvfp4.DrawUnit))
 	}
 	return p
 }
@@ -119,6 +119,9 @@ func (p *panel) blocks() int { return ceilDiv(p.cols, p.width) }
 
 // quantize quantizes the panel.
 func (p *panel) quantize() {
+	if p.quantizeNVFP4() {
+		return
+	}
 	p.findAmax()
 	p.setScales()
 	p.encode()

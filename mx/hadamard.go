@@ -5,7 +5,9 @@ package mx
 import (
 	"math"
 
+	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/philox"
+	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 )
 
@@ -89,7 +91,7 @@ func transformRange(ex *tensor.Exec, h hadamard, lo, hi int) {
 		}
 		return
 	}
-	most := min(hadamardCols, h.x.Cols)
+	most := min(hadamardCols, ceilDiv(h.x.Cols, nvfp4.Block)*nvfp4.Block)
 	values := ex.New(tensor.FP32, h.points*most).F32()
 	for run, p := range panels(h.ends, h.x.Rows, h.points) {
 		if run < lo || run >= hi {
@@ -109,15 +111,24 @@ func (h *hadamard) transformTile(scratch []float32, width, first, last, c int) {
 	for r := first; r < last; r++ {
 		loadRow(row(r), h.x, r, c)
 	}
-	h.transform(scratch[:(last-first)*width], width)
+	h.transformCols(scratch[:(last-first)*width], width)
 	for r := first; r < last; r++ {
 		storeRow(h.dst, r, c, row(r))
 	}
 }
 
 // hadamardCols is the number of columns that are transformed at a time, so that a first-level cache
-// holds them.
+// holds them. It is a multiple of nvfp4.Block.
 const hadamardCols = 512
+
+// transformCols transforms rows of the given width along columns.
+func (h *hadamard) transformCols(rows []float32, width int) {
+	if len(rows) == nvfp4.Block*width && h.points == nvfp4.Block && !h.inverse && kernels == quant.Tiles {
+		nvfp4.HadamardCols(rows, uint16(h.signs[0]))
+		return
+	}
+	h.transform(rows, width)
+}
 
 // transform transforms the runs of a vector whose elements have width numbers each.
 func (h *hadamard) transform(v []float32, width int) {

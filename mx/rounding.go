@@ -5,7 +5,9 @@ package mx
 import (
 	"fmt"
 
+	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/philox"
+	"spmoe/mx/internal/quant"
 )
 
 // Rounding is the rule that chooses between the two codes next to a number.
@@ -58,13 +60,17 @@ type Draws struct {
 }
 
 // fill sets out to the 16-bit numbers of a row's columns from col on, a multiple of 8. The length
-// of out is a multiple of 8.
+// of out is a multiple of nvfp4.DrawUnit.
 func (d *Draws) fill(out []uint16, row, col int) {
 	index := d.First + uint64(row)
 	if d.Rows != nil {
 		index = d.Rows[row]
 	}
 	key, counter := [2]uint32{d.Seed, d.Step}, [4]uint32{uint32(col / 8), uint32(index), uint32(index >> 32), d.Stream}
+	if kernels == quant.Tiles {
+		nvfp4.Draw(out, &key, &counter)
+		return
+	}
 	for c := 0; c < len(out); c += 8 {
 		for i, word := range philox.Block(key, counter) {
 			out[c+2*i], out[c+2*i+1] = uint16(word), uint16(word>>16)
