@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/moe/internal/normal"
 	"spmoe/tensor"
 )
 
@@ -29,6 +30,44 @@ func TestFillDoesNotDependOnSharding(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Fill has the bits of the definition, whatever the kernel: for many elements, and where the kernel
+// cannot know them, with a cosine of 0 or a logarithm near 0.
+func TestFillIsAsDefined(t *testing.T) {
+	const offset uint64 = 5
+	for _, in := range []Init{truncNormal(0.02), headInit(512), {Kind: Normal, Std: 1}, {Kind: TruncNormal, Std: 1, Cut: 0.5}} {
+		check := func(key uint64, n int) {
+			drawn := make([]float32, n)
+			in.fill(drawn, key, offset)
+			for i, v := range drawn {
+				if want := in.element(key, offset+uint64(i)); v != want {
+					t.Fatalf("%+v, key %#x: element %d is %v, want %v", in, key, i, v, want)
+				}
+			}
+		}
+		check(77, 1<<20+33)
+		for _, u := range []uint64{0, 1, 1 << 31, 3 << 30, 1<<32 - 2, 1<<32 - 1} {
+			for _, quarter := range []uint64{0, 1, 2, 3} {
+				for _, step := range []int64{-1 << 20, -1000, -1, 0, 1, 1000, 1 << 20} {
+					v := uint64(int64(quarter<<30)+step) & (1<<32 - 1)
+					first := unmix(u<<32 | v)
+					for range offset {
+						first -= golden
+					}
+					check(first, normal.Run)
+				}
+			}
+		}
+	}
+}
+
+// unmix is the inverse of mix.
+func unmix(x uint64) uint64 {
+	unshift := func(x uint64, n int) uint64 { return x ^ x>>n ^ x>>(2*n) }
+	x = unshift(x, 31) * 0x319642b2d24d8ec3
+	x = unshift(x, 27) * 0x96de1b173f119089
+	return unshift(x, 30) - golden
 }
 
 // Means and deviations of a million draws, within five of their standard errors.

@@ -49,7 +49,5 @@ func (p *Param) Fill(dst []float32, offset int, seed uint64) {
 	h := fnv.New64a()
 	h.Write([]byte(p.Name))
 	key := mix(seed ^ mix(h.Sum64()))
-	for i := range dst {
-		dst[i] = p.Init.element(key, uint64(offset+i))
-	}
+	p.Init.fill(dst, key, uint64(offset))
 }

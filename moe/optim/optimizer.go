@@ -82,8 +82,8 @@ func (o *Optimizer) Init(seed uint64) error {
 	return o.Publish()
 }
 
-// fillRun is the number of initial weights that a thread draws at a time. Drawing one takes about
-// as long as drawWork operations of a product.
+// fillRun is the number of initial weights that a thread draws at a time. Drawing one takes as
+// long as drawWork operations of a product, or a tenth of it with a kernel.
 const fillRun, drawWork = 1 << 16, 1000
 
 // Step makes a whole step at learning rate lr: Reduce, and then Apply, or Skip if the norm is not
