@@ -3,6 +3,7 @@ package moe
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,21 @@ func TestFillIsAsDefined(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A kernel that knows few elements would have the right bits too, slowly.
+func TestKernelDrawsAlmostAll(t *testing.T) {
+	if !normal.Fast {
+		t.Skip("this tier has no kernel")
+	}
+	unknown, run := 0, [normal.Run]float32{}
+	const runs = 1000
+	for i := range uint64(runs) {
+		unknown += bits.OnesCount64(normal.Draw(&run, mix(i), 0.02, 2))
+	}
+	if most := runs * normal.Run / 500; unknown > most {
+		t.Errorf("the kernel does not know %d of %d elements, want at most %d", unknown, runs*normal.Run, most)
 	}
 }
 
