@@ -39,19 +39,22 @@ func (r textRuns) each(text []byte, yield func(hash uint64, from, to int)) {
 	for range r.n {
 		oldest *= r.factor
 	}
-	hash, count, at := uint64(0), 0, 0
+	hash, count, next, at := uint64(0), 0, 0, 0 // next: the slot of the next unit
 	for at < len(text) {
 		unit, end := r.next(text[at:])
 		if unit == nil {
 			break
 		}
-		slot := &units[count%r.n]
+		slot := &units[next]
+		if next++; next == r.n {
+			next = 0
+		}
 		hash = hash*r.factor - slot.hash*oldest
 		slot.hash, slot.from = xxh3.Hash(unit), at
 		hash += slot.hash
 		count, at = count+1, at+end
 		if count >= r.n {
-			yield(mix(hash), units[count%r.n].from, at)
+			yield(mix(hash), units[next].from, at)
 		}
 	}
 	if 0 < count && count < r.n {
@@ -86,10 +89,10 @@ func nextLine(text []byte) (line []byte, end int) {
 // of a script that puts no space between words is a word.
 func nextWord(text []byte) (word []byte, end int) {
 	from := 0
-	for from < len(text) && !inWord(text[from]) {
+	for from < len(text) && !inWord[text[from]] {
 		from++
 	}
-	for end = from; end < len(text) && inWord(text[end]); {
+	for end = from; end < len(text) && inWord[text[end]]; {
 		if text[end] < utf8.RuneSelf {
 			end++
 			continue
@@ -113,8 +116,12 @@ func nextWord(text []byte) (word []byte, end int) {
 // firstIdeograph is where the scripts of East Asia begin in Unicode.
 const firstIdeograph = 0x2e80
 
-// inWord reports whether a byte is part of a word: letters, digits, the underscore, and all
-// characters beyond ASCII.
-func inWord(b byte) bool {
-	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || b == '_' || b >= utf8.RuneSelf
-}
+// inWord says which bytes are part of a word: letters, digits, the underscore, and all characters
+// beyond ASCII.
+var inWord = func() (is [256]bool) {
+	for i := range is {
+		b := byte(i)
+		is[b] = 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || b == '_' || b >= utf8.RuneSelf
+	}
+	return is
+}()
