@@ -19,15 +19,21 @@ func copyRow(dst tensor.Tensor, i int, src tensor.Tensor, j int) {
 }
 
 // load returns row i of t: in place for FP32, otherwise widened into scratch, FP32 [1, H].
-func load(ex *tensor.Exec, scratch, t tensor.Tensor, i int) []float32 {
+func load(scratch, t tensor.Tensor, i int) []float32 {
+	n := t.Dim(1)
 	if t.DType() == tensor.FP32 {
-		return t.F32()[i*t.Dim(1):][:t.Dim(1)]
+		return t.F32()[i*n:][:n]
 	}
-	tensor.Convert(ex, scratch.Mat(), t.Mat().RowSlice(i, i+1))
+	tensor.Widen(scratch.F32(), t.BF16()[i*n:][:n])
 	return scratch.F32()
 }
 
 // store sets row i of t to row, FP32 [1, H], rounded to t's type.
-func store(ex *tensor.Exec, t tensor.Tensor, i int, row tensor.Tensor) {
-	tensor.Convert(ex, t.Mat().RowSlice(i, i+1), row.Mat())
+func store(t tensor.Tensor, i int, row tensor.Tensor) {
+	n := t.Dim(1)
+	if t.DType() == tensor.FP32 {
+		copy(t.F32()[i*n:][:n], row.F32())
+		return
+	}
+	tensor.Round(t.BF16()[i*n:][:n], row.F32())
 }

@@ -20,7 +20,7 @@ func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 	}
 	clear(t.dweights[lo*t.h.slots : hi*t.h.slots])
 	for token := lo; token < hi; token++ {
-		d := load(ex, wide, t.here, token)
+		d := load(wide, t.here, token)
 		t.eachChoice(token, func(i int, rank, place int32) {
 			y := scratch.F32()
 			if t.y.dtype == tensor.BF16 {

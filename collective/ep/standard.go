@@ -110,9 +110,9 @@ func (s *Standard) combineRows(ex *tensor.Exec, h *Handle, out, packed tensor.Te
 			if weights != nil {
 				w = weights[i]
 			}
-			tensor.AddScaled(sum.F32(), w, load(ex, scratch, packed, p))
+			tensor.AddScaled(sum.F32(), w, load(scratch, packed, p))
 		}
-		store(ex, out, t, sum)
+		store(out, t, sum)
 	}
 }
 
@@ -142,16 +142,16 @@ func (s *Standard) scatter(ex *tensor.Exec, h *Handle, packed, dout tensor.Tenso
 	defer ex.Release(mark)
 	wide, scratch := ex.New(tensor.FP32, 1, dout.Dim(1)), ex.New(tensor.FP32, 1, dout.Dim(1))
 	for t := range h.tokens {
-		d := load(ex, wide, dout, t)
+		d := load(wide, dout, t)
 		for i := t * h.slots; i < (t+1)*h.slots; i++ {
 			p := int(h.packed[i])
 			if p < 0 {
 				dweights[i] = 0
 				continue
 			}
-			dweights[i] = tensor.Dot(d, load(ex, scratch, h.y, p))
+			dweights[i] = tensor.Dot(d, load(scratch, h.y, p))
 			tensor.Scale(scratch.F32(), h.weights[i], d)
-			store(ex, packed, p, scratch)
+			store(packed, p, scratch)
 		}
 	}
 }

@@ -191,7 +191,7 @@ func sum(ex *tensor.Exec, t transfer, lo, hi int) {
 				tensor.AddScaled(total.F32(), now.weights[i], unsafe.Slice((*float32)(row), t.there.hidden))
 			}
 		}
-		store(ex, t.here, token, total)
+		store(t.here, token, total)
 		fault.Point(fault.InGet)
 	}
 }

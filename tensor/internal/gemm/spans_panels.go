@@ -14,7 +14,10 @@ func (f *microkernel) spans(s *Scratch, p *product) {
 		}
 		f.run(s, p, 0, p.steps, how)
 		return
-	case leaves == 1 && !add && !p.mode.whole() && f.stream(s, p):
+	case leaves == 1 && !add && !p.mode.whole():
+		if !f.stream(s, p) {
+			f.chain(s, p)
+		}
 		return
 	}
 	result := p.sum
