@@ -82,7 +82,7 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 	}
 }
 
-// exact says whether the kernels of NVFP4 decode straight to BF16, which holds every result exactly.
+// exact says whether the kernels of NVFP4 decode straight to BF16, which holds every result.
 func (d *decodeArgs) exact() bool {
 	return d.dst.DType() == tensor.BF16 && d.by == blockScales && d.t.Format.isNVFP4()
 }
