@@ -28,6 +28,16 @@ func TestIndexers(t *testing.T) {
 		dir := written(t, c.family, c.auxiliary)
 		withoutScores(t, filepath.Join(dir, "activations.safetensors"))
 		r := judged(t, dir)
+		folder, err := step.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := newJudge(folder)
+		tr, err := j.open(j.byPath["model.layers.1.self_attn.core"], j.repeats[0])
+		if other, ok := tr.call.Given("model.layers.1.self_attn.output.2"); err != nil || !ok || len(other.Data) != 32*12 {
+			t.Errorf("%s: the choice of layer 1 is not read: %v", c.family, err)
+		}
+		folder.Close()
 		chooses := func(l *ModuleLine) bool { return l.Kind == string(reference.Index) && l.worst("choice") != nil }
 		coarse := func(l *ModuleLine) bool { return l.Kind == string(reference.Attention) } // finer ones say all
 		if r.Verdict != Right || r.Compared < c.compared || !slices.ContainsFunc(r.Modules, chooses) || slices.ContainsFunc(r.Modules, coarse) {
@@ -60,6 +70,9 @@ func withoutScores(t *testing.T, path string) {
 		data, err := file.Bytes(info.Name)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if info.Name == "model.layers.2.self_attn.indexer.indices" { // GLM's layers return the keys
+			all = append(all, safetensors.Tensor{Name: "model.layers.1.self_attn.output.2", DType: info.DType, Shape: info.Shape, Data: slices.Clone(data)})
 		}
 		if name := strings.Replace(info.Name, "indexer.indices", "indexer.output", 1); !strings.HasSuffix(name, "indexer.scores") {
 			all = append(all, safetensors.Tensor{Name: name, DType: info.DType, Shape: info.Shape, Data: slices.Clone(data)})

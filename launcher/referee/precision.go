@@ -74,8 +74,8 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 	return ways, least
 }
 
-// covers are the words that may follow the recipe in step.json: the products of experts, or those of
-// all other linear layers but routers and heads. Without a word, it covers both.
+// covers are the words that may follow the recipe in step.json: the products of experts, or those
+// of all other linear layers but routers and heads. Without a word, it covers both.
 var covers = []string{"experts", "linears"}
 
 // quantized reports whether a linear layer's operands have 8 bits, or may have.

@@ -52,7 +52,8 @@ func (t *trial) read(p reference.Port) (*step.Value, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	if choice := strings.HasSuffix(name, ".indices") || strings.HasSuffix(name, ".kept"); !choice && strings.ContainsAny(v.DType[:1], "IUB") && v.DType != "BF16" {
+	isChoice := []string{".indices", ".kept", ".self_attn.output.2"} // the last one is the keys of a layer of GLM
+	if choice := slices.ContainsFunc(isChoice, func(end string) bool { return strings.HasSuffix(name, end) }); !choice && strings.ContainsAny(v.DType[:1], "IUB") && v.DType != "BF16" {
 		return nil, fmt.Errorf("%s is %s: expected floating point numbers", name, v.DType)
 	}
 	if p.Hi > 0 {
