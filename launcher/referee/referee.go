@@ -238,7 +238,8 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	if len(line.wrong()) > 0 {
 		line.Causes = j.explain(worst, line)
 	} else if !m.Kind.Glue() {
-		j.hidden(worst)
+		line.Hidden = worst.hidden()
+		j.report.Hidden += len(line.Hidden)
 	}
 	return line, nil
 }
