@@ -361,7 +361,8 @@ func (t *trial) write(results outcome, to string) error {
 	return nil
 }
 
-// encoded returns a tensor as integers if it is a choice, as BF16 if the run rounds to it, or as FP32.
+// encoded returns a tensor as integers if it is a choice, or in BF16 if the run rounds to it, or in
+// FP32.
 func encoded(name string, v reference.Tensor, format reference.Format) safetensors.Tensor {
 	t := safetensors.Tensor{Name: name, DType: safetensors.F32, Shape: v.Dims}
 	short := format == reference.BF16 && format.Holds(v.Data)
