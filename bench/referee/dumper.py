@@ -13,14 +13,12 @@ def meta(name, index, **others):
     return {**facts, "megatron_parallel_info": parallel, "sglang_parallel_info": {}, **others}
 
 
-def main():
-    folder = sys.argv[1]
+def main(folder):
     os.makedirs(folder, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     count = lambda dtype, *shape: torch.arange(torch.Size(shape).numel(), device=device).to(dtype).view(shape)
     hidden = count(torch.bfloat16, 2, 3, 8)
     weight = torch.nn.Parameter(count(torch.float32, 7, 8)[1:, :])  # of a storage with more, from an offset on
-    weight.grad = torch.ones_like(weight)
     dumps = [
         ("input_ids", count(torch.int64, 2, 3), {}),
         ("non_intrusive__model.layers.0.self_attn.inputs.hidden_states", hidden, {"shape": hidden.shape, "dtype": hidden.dtype, "device": hidden.device}),
@@ -35,4 +33,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

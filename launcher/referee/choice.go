@@ -93,7 +93,7 @@ func (t *trial) moved(exact outcome, floors []outcome, name string, token int) f
 }
 
 // keyRegret returns the regret of one token's keys, and the rounding of its scores. Keys that the
-// token does not see do not count. It must have the same number of others as the reference.
+// token does not see do not count. The reference must have the same number of others.
 func (t *trial) keyRegret(exact outcome, floors []outcome, token int, picks []int) (regret, noise float64) {
 	worst, best, visible, chosen, picked := inf, -inf, 0, 0, map[int]bool{}
 	for _, key := range picks {

@@ -2,16 +2,6 @@ package referee
 
 import "strings"
 
-// Hidden is a known mistake that a right module may have: it would change its output by less than
-// rounding does.
-type Hidden struct {
-	Module string  `json:"module"`
-	Name   string  `json:"name"`
-	Says   string  `json:"says"`
-	Change float64 `json:"change"` // relative, of the median row
-	Floor  float64 `json:"floor"`
-}
-
 // What is computed with each mistake of its kind is bounded: the weights, the tokens of a module
 // that takes each alone, and those of a sequence.
 const (
@@ -20,8 +10,8 @@ const (
 	mostSequence = 256
 )
 
-// hidden adds the mistakes that rounding hides in a right trial.
-func (j *judge) hidden(t *trial) {
+// hidden returns the mistakes that rounding hides in a right trial.
+func (t *trial) hidden() (all []Cause) {
 	weights, few := 0, t.call
 	if t.module.Kind.TokenWise() {
 		for i := range min(t.tokens, mostAlone) {
@@ -32,11 +22,11 @@ func (j *judge) hidden(t *trial) {
 	}
 	rows := few.Rows(t.module.Kind)
 	for _, name := range t.module.Params {
-		dims, _ := j.folder.Model.ParamDims(name)
+		dims, _ := t.judge.folder.Model.ParamDims(name)
 		weights += dims[0] * dims[len(dims)-1]
 	}
 	if weights > mostWeights || len(rows) > mostSequence {
-		return
+		return nil
 	}
 	for _, h := range t.mistakes(&ModuleLine{}, true) {
 		if strings.Contains(h.name, ":") { // that of one expert is never hidden
@@ -63,7 +53,8 @@ func (j *judge) hidden(t *trial) {
 			}
 		}
 		if worst.Strain > 0 && !worst.Wrong() {
-			j.report.Hidden = append(j.report.Hidden, Hidden{t.module.Path, h.name, h.says, worst.Error, worst.Floor})
+			all = append(all, Cause{h.name, h.says, worst.Strain})
 		}
 	}
+	return all
 }

@@ -78,25 +78,27 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 // of all other linear layers but routers and heads. Without a word, it covers both.
 var covers = []string{"experts", "linears"}
 
-// quantized reports whether a linear layer's operands have 8 bits, or may have.
-func (j *judge) quantized(path string) bool {
-	what, recipe := covers[1], strings.Fields(j.folder.Info.FP8)
+// recipe returns how a linear layer's operands are cast to 8 bits; nil: they are not.
+func (j *judge) recipe(path string) *reference.Recipe {
+	what, words := covers[1], strings.Fields(j.folder.Info.FP8)
 	if strings.Contains(path, ".experts.") {
 		what = covers[0]
 	}
-	covered := j.blind || len(recipe) == 1 || slices.Contains(recipe[min(1, len(recipe)):], what)
-	return covered && strings.HasPrefix(path, "model.") && !strings.HasSuffix(path, "shared_head.head")
-}
-
-// recipe returns how a linear layer's products are quantized; nil: they are not.
-func (j *judge) recipe(path string) *reference.Recipe {
-	if !j.quantized(path) {
+	switch {
+	case len(words) == 0 || !strings.HasPrefix(path, "model.") || strings.HasSuffix(path, "shared_head.head"):
+		return nil
+	case j.blind:
+		return &reference.Recipe{}
+	case len(words) > 1 && !slices.Contains(words[1:], what):
 		return nil
 	}
-	return reference.Recipes[strings.Fields(j.folder.Info.FP8)[0]]
+	return reference.Recipes[words[0]]
 }
 
-// hasQuantized reports whether a module has products that are quantized.
+// quantized reports whether a linear layer's operands have 8 bits, or may have.
+func (j *judge) quantized(path string) bool { return j.recipe(path) != nil }
+
+// hasQuantized reports whether a module has products of 8 bits, or may have.
 func (j *judge) hasQuantized(m *reference.Module) bool {
 	return m.Kind == reference.Linear && j.quantized(m.Path) || m.Kind == reference.Experts && j.quantized(m.Path+".0.") ||
 		slices.ContainsFunc(m.Children, j.hasQuantized)

@@ -238,7 +238,8 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	if len(line.wrong()) > 0 {
 		line.Causes = j.explain(worst, line)
 	} else if !m.Kind.Glue() {
-		j.hidden(worst)
+		line.Hidden = worst.hidden()
+		j.report.Hidden += len(line.Hidden)
 	}
 	return line, nil
 }
@@ -360,8 +361,8 @@ func (t *trial) write(results outcome, to string) error {
 	return nil
 }
 
-// encoded returns a tensor as integers if it is a choice, as BF16 if the run rounds to it, or else
-// as FP32.
+// encoded returns a tensor as integers if it is a choice, or in BF16 if the run rounds to it, or in
+// FP32.
 func encoded(name string, v reference.Tensor, format reference.Format) safetensors.Tensor {
 	t := safetensors.Tensor{Name: name, DType: safetensors.F32, Shape: v.Dims}
 	short := format == reference.BF16 && format.Holds(v.Data)

@@ -37,7 +37,7 @@ type Report struct {
 	Modules  []*ModuleLine `json:"modules"`  // in the order of the forward pass
 	Findings []*Finding    `json:"findings"` // the first is the cause to look at
 	Doubts   []string      `json:"doubts"`   // what cannot be told, and why
-	Hidden   []Hidden      `json:"hidden"`   // mistakes that right modules may have
+	Hidden   int           `json:"hidden"`   // known mistakes that right modules may have
 	// The largest strain of each statistic, of all that is right: 1 is the threshold.
 	Strains map[string]float64 `json:"strains"`
 	// Resolution is the smallest relative error that every judged module would have shown.
@@ -56,6 +56,7 @@ type ModuleLine struct {
 	Verdict     Verdict      `json:"verdict"`
 	Comparisons []Comparison `json:"comparisons"`
 	Causes      []Cause      `json:"causes,omitempty"`
+	Hidden      []Cause      `json:"hidden,omitempty"` // mistakes that would change a right module by less than rounding
 }
 
 // Cause is a known mistake that explains a wrong module: with it, the reference agrees.
