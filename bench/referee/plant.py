@@ -32,6 +32,7 @@ FAMILIES = {
     "v3": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM),
     "v32": (transformers.DeepseekV32Config, transformers.DeepseekV32ForCausalLM),
     "glm5": (transformers.GlmMoeDsaConfig, transformers.GlmMoeDsaForCausalLM),
+    "v4": (transformers.DeepseekV4Config, transformers.DeepseekV4ForCausalLM),
     "qwen3": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
     "glm4": (transformers.Glm4MoeConfig, transformers.Glm4MoeForCausalLM),
 }
@@ -59,6 +60,15 @@ def config_of(family, hidden, layers=3):
         common |= dict(index_n_heads=4, index_head_dim=32, index_topk=12)
     if family == "glm5":
         common |= dict(n_group=1, topk_group=1, indexer_types=["full", "shared", "full"])
+    if family == "v4":  # two layers choose experts by a table; 1 and 3 are sparse, 2 is heavily compressed
+        del common["intermediate_size"]
+        common |= dict(
+            num_hidden_layers=4, layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention", "compressed_sparse_attention"],
+            mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"], compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+            num_key_value_heads=1, head_dim=32, partial_rotary_factor=0.25, q_lora_rank=hidden // 2, o_groups=2, o_lora_rank=hidden // 4, sliding_window=8,
+            n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, index_n_heads=4, index_head_dim=16, index_topk=3, swiglu_limit=0.7, routed_scaling_factor=1.5,
+            rope_parameters={"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 256, "beta_fast": 32, "beta_slow": 1},
+        )
     if family == "qwen3":
         common |= dict(num_experts=16, num_key_value_heads=heads // 2, head_dim=32, norm_topk_prob=True, rope_parameters=rope | {"rope_theta": 1e6}, router_aux_loss_coef=0.0)
     if family == "glm4":
@@ -74,7 +84,9 @@ def randomize(model, seed, outliers=False):
     with torch.no_grad():
         for name, p in model.named_parameters():
             draw = torch.randn(p.shape, generator=generator)
-            if p.dim() > 1:
+            if name.endswith(("sinks", "position_bias", "base", "scale")):
+                p.copy_(1 + 0.2 * draw if name.endswith("scale") else 0.5 * draw)
+            elif p.dim() > 1:
                 p.copy_(draw / p.shape[-1] ** 0.5)
             else:
                 p.copy_((1 if "norm" in name else 0) + 0.1 * draw)
@@ -83,6 +95,8 @@ def randomize(model, seed, outliers=False):
         for name, b in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 b.copy_(0.1 * torch.randn(b.shape, generator=generator))
+            if name.endswith("tid2eid"):  # with repeats
+                b.copy_(torch.randint(0, model.config.n_routed_experts, b.shape, generator=generator))
     return model
 
 
@@ -249,6 +263,12 @@ def router(self, o):
     return forward
 
 
+def hadamard(x):
+    n = torch.arange(x.shape[-1], device=x.device)
+    odd = sum((n[:, None] & n) >> i & 1 for i in range(10)) % 2
+    return x @ ((1 - 2.0 * odd) / len(n) ** 0.5).to(x.dtype)
+
+
 def indexer(self, o):
     def forward(x, latent, position_embeddings, *args, **kw):
         b, s, r = *x.shape[:2], self.qk_rope_head_dim
@@ -259,9 +279,7 @@ def indexer(self, o):
             q = turn(self.wq_b(latent).view(b, s, self.n_heads, -1).transpose(1, 2))
             k = turn(self.k_norm(self.wk(x)).unsqueeze(1))
             if "index_hadamard" in o:
-                bits = torch.arange(self.head_dim, device=x.device)
-                odd = sum((bits[:, None] & bits) >> i & 1 for i in range(10)) % 2
-                q = q @ ((1 - 2.0 * odd) / self.head_dim**0.5).to(q.dtype)
+                q = hadamard(q)
             scores = q.float() @ k.float().transpose(2, 3) * self.softmax_scale
             scores = scores if "index_no_relu" in o else scores.relu()
             w = self.weights_proj(x.to(self.weights_proj.weight.dtype)).float() * self.n_heads**-0.5
@@ -362,6 +380,86 @@ def _(model, run):
     for m in own.modules():  # without the recorder's hooks
         m._forward_hooks.clear(), m._forward_pre_hooks.clear()
     model.model.layers[1].self_attn.indexer = own
+
+
+# DeepSeek-V4. What runs ahead of the recorder's hooks changes what this module records, what runs behind them the next one.
+
+
+at = lambda path, do: lambda layer, _: do(layer.get_submodule(path))
+result = lambda path, change, ahead=True: at(path, lambda m: m.register_forward_hook(change, prepend=ahead))
+argument = lambda path, change, ahead=False: at(path, lambda m: m.register_forward_pre_hook(change, prepend=ahead))
+setting = lambda path, name, value: at(path, lambda m: setattr(m, name, value(m)))
+
+
+def tables(change):  # of the queries and keys of a layer
+    turn = lambda m, a, k: (a, k | {"position_embeddings": {n: change(k["position_embeddings"], c, s) for n, (c, s) in k["position_embeddings"].items()}})
+    return at("self_attn", lambda m: m.register_forward_pre_hook(turn, with_kwargs=True))
+
+
+def rotation(change):  # change(function, number of the call with all heads, its arguments)
+    def plant(attention):
+        module, calls = sys.modules[type(attention).__module__], []
+        original = module.apply_rotary_pos_emb
+
+        def other(x, cos, sin):
+            if not calls or x.shape[-1] != attention.head_dim:
+                return original(x, cos, sin)
+            calls[0] += x.shape[1] == attention.num_heads
+            return change(original, calls[0], x, cos, sin)
+
+        module.apply_rotary_pos_emb = other
+        attention.register_forward_pre_hook(lambda m, a: calls.append(0))
+        attention.register_forward_hook(lambda m, a, out: calls.clear())
+
+    return at("self_attn", plant)
+
+
+def bias(late, everything=False):  # what sees the entries
+    def hook(m, a, out):
+        seen = torch.arange(out[0].shape[2], device=a[0].device) < ((a[2] + 1 - late) // m.compress_rate)[..., None]
+        return out[0], torch.zeros_like(seen, dtype=out[0].dtype).masked_fill(~(seen | everything), float("-inf"))[:, None].expand(len(out[0]), -1, -1, -1)
+
+    return hook
+
+
+MSCALE = 0.1 * math.log(16) + 1
+deal = lambda m, a: (a[0].unflatten(-1, (-1, 32)).flatten(2, 3).unflatten(2, (-1, 2)).transpose(2, 3).reshape(a[0].shape),)
+for name, layer, where, cause, function in [
+    ("comb_not_transposed", 2, r"2\.(attn_mix|mix)", "transposed", result("attn_hc", lambda m, a, out: (out[0], out[1].mT, out[2]), False)),
+    ("post_not_doubled", 2, r"2\.ffn_hc", "2·sigmoid|post_not", result("ffn_hc", lambda m, a, out: (out[0] / 2 + 1e-6, *out[1:]))),
+    ("sinkhorn_10", 2, r"2\.attn_hc", "10 iterations", setting("attn_hc", "hc_sinkhorn_iters", lambda m: 10)),
+    ("mixer_detached", 2, r"2\.(attn_hc|attn)|layers\.2$", "no gradient|detach", at("attn_hc", lambda m: (m.fn.requires_grad_(False), m.input_norm.register_forward_hook(lambda m, a, out: out.detach())))),
+    ("head_mean", 0, r"hc_head|head", "mean", lambda layer, model: setattr(model.hc_head, "forward", lambda x: x.mean(2))),
+    ("q_head_norm", 0, r"0\.self_attn", "each head's queries|query_head", setting("self_attn.q_b_norm", "forward", lambda m: lambda x: x)),
+    ("rope_leading", 0, r"0\.self_attn", "end of each head|other_end", rotation(lambda f, n, x, c, s: f(x.roll(-2 * c.shape[-1], -1), c, s).roll(2 * c.shape[-1], -1))),
+    ("not_turned_back", 3, r"3\.self_attn", "taken back|turned_back", rotation(lambda f, n, x, c, s: x if n == 2 else f(x, c, s))),
+    ("main_theta", 3, r"3\.self_attn", "other kind of layers|rope_of_other", tables(lambda e, c, s: e["main"])),
+    ("amplitude", 2, r"2\.self_attn", "amplitude|0.1·ln", tables(lambda e, c, s: (c * MSCALE, s * MSCALE))),
+    ("mscale", 2, r"2\.self_attn", "mscale|scale", setting("self_attn", "scaling", lambda m: m.scaling * MSCALE**2)),
+    ("no_sink", 2, r"2\.self_attn", "sink", setting("self_attn", "sinks", lambda m: torch.nn.Parameter(torch.full_like(m.sinks, float("-inf"))))),
+    ("groups_dealt", 2, r"2\.self_attn", "groups", argument("self_attn.o_a_proj", deal, True)),
+    ("entries_late", 2, r"2\.self_attn", "late", result("self_attn.compressor", bias(1))),
+    ("entries_all", 2, r"2\.self_attn", "future|causal", result("self_attn.compressor", bias(0, True))),
+    ("no_topk", 3, r"3\.self_attn", "all keys|topk", result("self_attn.compressor", bias(0))),
+    ("no_overlap", 3, r"3\.self_attn", "overlap", result("self_attn.compressor.gate_proj", lambda m, a, out: out.masked_fill(torch.arange(out.shape[-1], device=out.device) < out.shape[-1] // 2, float("-inf")), False)),
+    ("entry_index", 2, r"2\.self_attn", "by their index|entry_index", at("self_attn.compressor.rotary_emb", lambda m: m.register_forward_pre_hook(lambda m, a, k: (a, k | {"position_ids": k["position_ids"] // 8}), with_kwargs=True))),
+    ("no_relu", 3, r"3\.self_attn.*indexer", "relu", setting("self_attn.compressor.indexer.scorer", "forward", lambda m: lambda q, k, x: ((q.float() @ k.float().transpose(-1, -2)[:, None]) * m.softmax_scale * (m.weights_proj(x).float() * m.weights_scaling)[..., None]).sum(2))),
+    ("hadamard", 3, r"3\.self_attn.*indexer", "hadamard", argument("self_attn.compressor.indexer.scorer", lambda m, a: (hadamard(a[0]), *a[1:]))),
+    ("raw_q", 3, r"3\.self_attn.*indexer", "before its norm", at("self_attn", lambda m: (m.q_a_proj.register_forward_hook(lambda p, a, out: setattr(m, "raw", out)), m.compressor.indexer.q_b_proj.register_forward_pre_hook(lambda p, a: (m.raw,), prepend=True)))),
+    ("no_clamp", 2, r"2\.mlp", "clamp", setting("mlp.experts", "limit", lambda m: float("inf"))),
+    ("shared_no_clamp", 2, r"2\.mlp", "clamp", setting("mlp.shared_experts", "limit", lambda m: float("inf"))),
+    ("clamp_after", 2, r"2\.mlp", "product", setting("mlp.experts", "_apply_gate", lambda m: lambda x: (F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]).clamp(-m.limit, m.limit))),
+    ("hash_uniform", 0, r"0\.mlp", "same weight|uniform", result("mlp.gate", lambda m, a, out: (out[0], torch.full_like(out[1], m.routed_scaling_factor / 3), out[2]))),
+    ("repeats", 1, r"1\.mlp", "twice|repeats", argument("mlp.experts", lambda m, a: (a[0], a[1], a[2] * ~(a[1][:, :, None] == a[1][:, None]).triu(1).any(-1)))),
+    ("missing", 2, r"2\.mlp", "missing|nothing", argument("mlp.experts", lambda m, a: (a[0], a[1], a[2] * (a[1] != 2)))),
+    ("softmax", 2, r"2\.mlp", "softmax", setting("mlp.gate.score_fn", "forward", lambda m: lambda x: x.softmax(-1))),
+    ("sigmoid", 2, r"2\.mlp", "sigmoid", setting("mlp.gate.score_fn", "forward", lambda m: torch.sigmoid)),
+    ("no_bias", 2, r"2\.mlp", "bias", setting("mlp.gate", "e_score_correction_bias", lambda m: torch.zeros_like(m.e_score_correction_bias))),
+    ("no_norm", 2, r"2\.mlp", "normal|norm", result("mlp.gate", lambda m, a, out: (out[0], F.softplus(out[0]).sqrt().gather(1, out[2]) * m.routed_scaling_factor, out[2]))),
+    ("no_scale", 2, r"2\.mlp", "scal|factor", setting("mlp.gate", "routed_scaling_factor", lambda m: 1.0)),
+    ("router_detached", 2, r"2\.mlp", "detach|no gradient", result("mlp.gate", lambda m, a, out: (out[0], out[1].detach(), out[2]))),
+]:
+    bug("v4_" + name, "v4", where, cause)(lambda model, run, layer=layer, function=function: function(model.model.layers[layer], model.model))
 
 
 @bug("shared_missing", "v3 glm4", r"mlp", "shared")
@@ -567,9 +665,9 @@ class Run:
 
 def clean_runs(trained):
     bf, fp = torch.bfloat16, torch.float32
-    runs = [Run(f, h, bf, a) for f in FAMILIES for h, a in ((64, "eager"), (256, "sdpa"))]
+    runs = [Run(f, h, bf, a) for f in FAMILIES for h, a in ((64, "eager"), (256, "eager" if f == "v4" else "sdpa"))]
     runs += [Run("v3", 1024, bf, "sdpa", batch=4, seq=128), Run("qwen3", 512, bf, "eager", batch=4, seq=128), Run("glm4", 1024, bf, "eager")]
-    runs += [Run(f, 64, fp) for f in FAMILIES] + [Run("v3", 256, fp, "sdpa")]
+    runs += [Run(f, 64, fp) for f in FAMILIES] + [Run("v3", 256, fp, "sdpa"), Run("v4", 128, fp), Run("v4", 256, fp)]
     runs += [Run(f, 128, bf, outliers=True) for f in FAMILIES]
     runs += [Run("v3", 128, bf, recompute=True), Run("v3", 128, bf, micro=4), Run("qwen3", 128, bf, "sdpa", micro=2), Run("v3", 128, fp, autocast=True), Run("qwen3", 128, fp, autocast=True), Run("qwen3", 128, bf, aux=0.01)]
     runs += [Run(f, 0, bf, trained=path) for f, path in trained]

@@ -38,7 +38,7 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 		local = local || c.What != "gradient"
 		gone = gone || c.Scaled && c.Factor == 0
 	}
-	if line.wrong()[0].Statistic == "shape" || !local && !(gone && len(j.repeats) == 1) {
+	if line.wrong()[0].Statistic == "shape" && t.module.Kind != reference.Pool || !local && !(gone && len(j.repeats) == 1) {
 		return nil
 	}
 	judged := line.worst("gradient")
@@ -172,9 +172,7 @@ func (j *judge) strainUnder(t *trial, h hypothesis, call reference.Call, line *M
 		}
 	}
 	for _, c := range all {
-		if !(c.Strain <= strain) {
-			strain = c.Strain
-		}
+		strain = max(strain, c.Strain) // a NaN stays
 	}
 	return strain
 }

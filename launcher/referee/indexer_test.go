@@ -144,9 +144,24 @@ func plantedIn(t *testing.T, j *judge, m *reference.Module, mistake string, low 
 		}
 		tr.held["model.layers.1.self_attn.output.2"] = other
 	}
+	hold := func(name string, x reference.Tensor) {
+		tr.held[name] = &step.Value{Tensor: x, DType: map[bool]string{true: "BF16", false: "F32"}[low]}
+	}
+	if strings.Contains(mistake, "repeats") { // a table may name an expert twice
+		chosen, _ := tr.call.Given("model.layers.1.mlp.gate.indices")
+		chosen.Data[0], chosen.Data[9] = chosen.Data[1], chosen.Data[11]
+		hold("model.layers.1.mlp.gate.indices", chosen)
+	}
 	call := tr.call
 	call.Mistake, call.Rounding = mistake, tr.ways[0]
 	o, err := tr.run(call)
+	if m.Kind == reference.Router && err == nil { // its weights follow from its choice, and its gradient from both
+		for _, name := range [][2]string{{m.Path + ".indices", m.Path + ".indices"}, {m.Outputs[0].Grad, localLogits}} {
+			hold(name[0], o[name[1]])
+			o, err = tr.run(call)
+		}
+		delete(o, m.Outputs[1].Grad)
+	}
 	if err != nil {
 		t.Fatalf("%s: %v", m.Path, err)
 	}
@@ -156,7 +171,7 @@ func plantedIn(t *testing.T, j *judge, m *reference.Module, mistake string, low 
 		}
 	}
 	for name, x := range o {
-		tr.held[name] = &step.Value{Tensor: x, DType: map[bool]string{true: "BF16", false: "F32"}[low]}
+		hold(name, x)
 	}
 	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer}
 	if tr.exact, tr.floors, err = tr.compute(tr.call, tr.ways); err != nil {

@@ -64,8 +64,12 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 	}
 	ways := threeWays(base)
 	switch m.Kind {
-	case reference.Router, reference.Index, reference.IndexLoss, reference.Loss, reference.Residual, reference.Handover, reference.Embedding:
+	case reference.Router, reference.Index, reference.IndexLoss, reference.Loss, reference.Residual, reference.Handover, reference.Embedding, reference.Mix:
 		ways = ways[:2] // these read exactly what was recorded: a moved input would excuse a lower precision
+	case reference.Hyper, reference.HyperHead: // which compute in FP32 in any case
+		if lowest != reference.FP32 {
+			ways = ways[:2]
+		}
 	}
 	least := leastOf(formatNames[lowest])
 	if m.Kind.Glue() && base.Autocast != reference.Exact { // what it adds has passed casts

@@ -382,7 +382,7 @@ func joinInts(x []int) string {
 
 // extras are tensors that python/step.py records and that say nothing more: the ids again, the
 // activation function alone, probabilities, and the choices as the experts got them.
-var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.[12]|\.self_attn\.(indexer\.input\.2|input\.1)|\.layers\.\d+\.(in|out)put\.1|\.experts\.input\.1|\.experts\.\d+\.\w+_proj\.|\.experts\.(gate_up|gate|up|down)_proj$`)
+var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.[12]|\.(q_b_norm|input_norm|rotary_emb|kv_norm)\.|\.compressor\.(indexer\.|scorer\.)*(grad_)?(in|out)put|\.self_attn\.(indexer\.input\.2|input\.1)|\.layers\.\d+\.(in|out)put\.1|\.mlp\.(gate\.)?input\.1|\.experts\.input\.1|\.experts\.\d+\.\w+_proj\.|\.experts\.(gate_up|gate|up|down)_proj$`)
 
 // unread lists the names that no module asked for: those that the model does not have, and those
 // that could not be compared. If none of a class was, its names are those of another program.

@@ -292,6 +292,9 @@ func (t *trial) compare(all []Comparison, what string, p reference.Port, exact o
 	pair := tensorPair{got: cut(got.Data), want: cut(want.Data), rows: 1, least: leastOf(v.DType)}
 	if len(got.Dims) > 0 {
 		pair.rows = got.Dims[0] * len(pair.got) / max(len(got.Data), 1)
+		if n := len(got.Dims); n > 2 && got.Dims[0] < t.tokens && rows == nil && t.module.Kind != reference.Rotary { // entries
+			pair.rows = len(got.Data) / max(got.Dims[n-1], 1)
+		}
 	}
 	if t.module.ChoosesKeys() && what == "output" { // of keys that a token does not see, a folder may have anything
 		pair.got = slices.Clone(pair.got)

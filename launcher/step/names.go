@@ -80,6 +80,13 @@ func (f *Folder) canonical(full string, e entry) (k key) {
 	if f.Model.KVRank > 0 { // TorchTitan calls this norm so in all kinds of attention
 		name = strings.Replace(name, ".self_attn.q_norm.", ".self_attn.q_a_layernorm.", 1)
 	}
+	if f.Model.Streams > 0 {
+		name = f.Model.V4Name(name)
+		if port, ok := strings.CutPrefix(name, "model.rotary_emb."); ok && k.Call < 2 { // it runs for each kind of layers
+			name = "model.rotary_emb." + []string{"main.", "compress."}[k.Call] + port
+			k.Call = 0
+		}
+	}
 	k.class, k.name = Class(class), name
 	path, port, ok := strings.Cut(k.name, ".mlp.gate.")
 	if !ok || len(e.dims) == 0 || !strings.HasPrefix(strings.TrimPrefix(port, "grad_"), "output") {

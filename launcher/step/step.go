@@ -184,7 +184,14 @@ func (f *Folder) open() error {
 	if err := f.placeBatch(); err != nil {
 		return err
 	}
-	if _, ok := f.DType(Weights, fmt.Sprintf("model.layers.%d.eh_proj.weight", f.Model.Layers), Repeat{}); !ok {
+	if len(f.Model.UnreadKeys) > 0 {
+		f.find("config.json", fmt.Sprintf("its keys %s were not read", f.Model.UnreadKeys), false)
+	}
+	projection := "eh_proj"
+	if f.Model.Streams > 0 {
+		projection = "e_proj"
+	}
+	if _, ok := f.DType(Weights, fmt.Sprintf("model.layers.%d.%s.weight", f.Model.Layers, projection), Repeat{}); !ok {
 		f.Model.MTPLayers = 0 // transformers drops these layers
 	}
 	return nil

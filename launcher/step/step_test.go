@@ -219,3 +219,38 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 }
+
+// Names of DeepSeek-V4 in three sets, its two rotary embeddings, and a key that means nothing.
+func TestV4Names(t *testing.T) {
+	config, err := os.ReadFile("../golden/testdata/deepseek_v4_tiny/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := folder{
+		"config.json": strings.Replace(string(config), "{", `{"colour": 1,`, 1),
+		"model.safetensors": tensors{
+			"layers.0.attn.attn_sink": numbers(1, 4), "model.layers.1.attn.norm.weight": numbers(2, 32), "mtp.0.e_proj.weight": numbers(3, 32, 32),
+			"model.layers.0.mlp.gate.tid2eid": integers(4, 96, 3),
+		},
+		"activations.safetensors": tensors{
+			"input_ids": integers(0, 1, 2), "model.rotary_emb@mb0.call0.output": numbers(5, 1, 2, 4), "model.rotary_emb@mb0.call1.output": numbers(6, 1, 2, 4),
+			"model.layers.1.self_attn.compressor.indexer.output": integers(7, 1, 2, 3), "layer1_compressor_indexer_scorer": numbers(8, 2, 4),
+		},
+	}.open(t)
+	for name, first := range map[string]float64{
+		"model.layers.0.self_attn.sinks": 1, "model.layers.1.self_attn.kv_norm.weight": 2, "model.layers.5.e_proj.weight": 3, "model.layers.0.mlp.gate.tid2eid": 4,
+		"model.rotary_emb.main.output": 5, "model.rotary_emb.compress.output": 6, "model.layers.1.self_attn.compressor.indexer.indices": 7,
+		"model.layers.1.self_attn.compressor.indexer.scorer.output": 8,
+	} {
+		class := Weights
+		if first > 4 {
+			class = Activations
+		}
+		if v, err := f.Read(class, name, Repeat{}); err != nil || v.Data[0] != first {
+			t.Error(name, v, err)
+		}
+	}
+	if expect(t, "1 [{0 0}]", f.Model.MTPLayers, f.Repeats()); !says(f, "config.json: its keys [colour] were not read") {
+		t.Error(f.Findings)
+	}
+}

@@ -1,10 +1,28 @@
 package reference
 
-import "math"
+import (
+	"math"
+	"slices"
+)
+
+// apart returns a formula with a tape of its own.
+func (f *formula) apart() *formula {
+	one := &formula{
+		tape: tape{rounding: f.rounding, fast: f.fast}, Config: f.Config, call: f.call, module: f.module, layer: f.layer,
+		mistake: f.mistake, numbers: f.numbers,
+	}
+	if f.rounding.Way == KernelEnds {
+		one.lost = 2 // of an FP32 operand that a GPU splits into two of TF32
+	}
+	return one
+}
 
 // core is softmax(q·kᵀ·scale)·v of each head, with rotated queries and keys. Its inputs are those
 // of the module Core.
 func (f *formula) core(in []*node) *node {
+	if f.Streams > 0 {
+		return f.sharedCore(in)
+	}
 	q, k, v := f.heads(in)
 	if f.is("index_target_attached") && f.outer.Kind == Core {
 		f.targetGradient(in)
@@ -88,6 +106,9 @@ func (f *formula) scoreScale() float64 {
 	}
 	powers := map[string]float64{"mscale_missing": 0, "mscale_once": 0.5, "mscale_twice": 2}
 	dim, power, by := pick(f, dims, f.HeadDim), pick(f, powers, 1), pick(f, map[string]float64{"scale_other": f.numbers[0]}, 1)
+	if factor := f.rope().Factor; f.is("mscale_added") {
+		by = mscale(factor, 1) * mscale(factor, 1)
+	}
 	return by * math.Pow(f.Rope.ScoreScale, power) / math.Sqrt(float64(dim))
 }
 
@@ -123,16 +144,13 @@ func (f *formula) attend(q, k, v *node) *node {
 	in, chosen := []*node{q, k, v}, f.selection(f.layer)
 	o := f.node(q.rows, f.Heads*f.ValueDim, promote(promote(q.dtype, k.dtype), v.dtype))
 	head := func(s, h int, mask *node) (one *formula, parts []*node, y *node) {
-		one = &formula{tape: tape{rounding: f.rounding, fast: f.fast}, Config: f.Config, mistake: f.mistake, numbers: f.numbers, call: f.call}
-		if f.rounding.Way == KernelEnds {
-			one.lost = 2 // of an FP32 operand that a GPU splits into two of TF32
-		}
+		one = f.apart()
 		for _, x := range in {
 			part := &node{rows: f.batch.Seq, cols: x.cols / f.Heads, dtype: x.dtype, store: x.store}
 			part.data = f.headRows(x.data, s, h, part.cols)
 			parts = append(parts, part)
 		}
-		return one, parts, one.oneHead(parts[0], parts[1], parts[2], mask)
+		return one, parts, one.oneHead(parts[0], parts[1], parts[2], mask, nil)
 	}
 	f.eachHead(o.dtype, chosen, func(s, h int, mask *node) {
 		_, _, y := head(s, h, mask)
@@ -157,7 +175,10 @@ func (f *formula) attend(q, k, v *node) *node {
 // oneHead is softmax(q·kᵀ·scale + mask)·v of one head of one sequence, with the softmax in FP32.
 // Eager code stores scores and probabilities in its own precision. Fused code keeps them in FP32,
 // but rounds the operands of its products: the probabilities and, backward, their scores' gradient.
-func (f *formula) oneHead(q, k, v, mask *node) (y *node) {
+//
+// sink is one more logit of each row, which has no value; nil: there is none. With one, eager code
+// takes the largest logit off first, in its own precision.
+func (f *formula) oneHead(q, k, v, mask, sink *node) (y *node) {
 	fused := f.rounding.Way == KernelEnds
 	y = f.kernel(func() *node {
 		product := f.linear(q, k, nil)
@@ -167,9 +188,18 @@ func (f *formula) oneHead(q, k, v, mask *node) (y *node) {
 			tanh := func(x float64) float64 { return most * math.Tanh(x/most) }
 			scores = f.apply(scores, tanh, func(_, y float64) float64 { return 1 - y*y/most/most })
 		}
-		scores = f.cast(f.add(scores, mask, 1), FP32)
-		if f.is("sink") {
-			scores = f.join(scores, f.constant(q.rows, 1, make([]float64, q.rows), scores.dtype))
+		scores = f.add(scores, mask, 1)
+		switch {
+		case sink != nil && !f.is("sink_missing"):
+			wide := promote(scores.dtype, sink.dtype)
+			scores = f.join(f.cast(scores, wide), f.spread(f.cast(sink, wide), q.rows))
+			most := f.each(q.rows, 1, wide, func(r int, y []float64) { y[0] = slices.Max(scores.row(r)) })
+			most.fixed = true
+			scores = f.add(scores, most, -1)
+		case f.is("sink"):
+			scores = f.join(f.cast(scores, FP32), f.constant(q.rows, 1, make([]float64, q.rows), FP32))
+		default:
+			scores = f.cast(scores, FP32)
 		}
 		var mean func(r int) float64
 		if fused { // it has the rounded result at hand, which no longer cancels all of a small gradient
@@ -177,7 +207,7 @@ func (f *formula) oneHead(q, k, v, mask *node) (y *node) {
 			mean = func(r int) float64 { return accumulator(y).Round(dot(y.row(r), y.gradRow(r))) }
 		}
 		p := f.softmaxOf(scores, mean)
-		if f.is("sink") {
+		if p.cols > k.rows {
 			p = f.columns(p, span(0, k.rows))
 		}
 		if p = f.cast(p, q.dtype); fused {

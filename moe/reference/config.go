@@ -74,6 +74,19 @@ type Config struct {
 	IndexInterleaved bool     `json:"-"`
 	IndexPairs       *bool    `json:"indexer_rope_interleave"`
 
+	// Of DeepSeek-V4: residual streams, and attention to compressed entries.
+	Streams                  int     `json:"-"` // 0: there is one hidden state
+	SinkhornSteps            int     `json:"-"`
+	HyperEps                 float64 `json:"-"`
+	OutputGroups, OutputRank int     `json:"-"`
+	Limit                    float64 `json:"-"` // of gate and up; 0: none
+	CompressRope             Rope    `json:"-"` // of layers that compress
+	attentions               []string
+	rates                    map[string]int // tokens of an entry, by the kind of attention
+	hash                     []bool         // layers whose experts a table chooses
+
+	UnreadKeys []string `json:"-"` // of config.json, which mean nothing to this package
+
 	Act          string   `json:"hidden_act"`
 	MaxPositions int      `json:"max_position_embeddings"`
 	Partial      float64  `json:"partial_rotary_factor"`
@@ -130,8 +143,9 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 	case "qwen3_moe":
 		c.Softmax, c.QKNorm = true, true
 		c.Experts = max(c.QwenExperts, c.LocalExperts)
+	case "deepseek_v4":
 	default:
-		return nil, fmt.Errorf("config.json: model_type is %.60q: expected deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, qwen3_moe or glm4_moe", c.Family)
+		return nil, fmt.Errorf("config.json: model_type is %.60q: expected deepseek_v2, deepseek_v3, deepseek_v32, deepseek_v4, glm_moe_dsa, qwen3_moe or glm4_moe", c.Family)
 	}
 	if c.latent() {
 		c.HeadDim, c.KVHeads = c.NopeDim+c.RopeDim, c.Heads
@@ -140,11 +154,17 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 		c.HeadDim = cmp.Or(c.HeadDim, c.Hidden/max(c.Heads, 1))
 		c.ValueDim, c.RopeDim = c.HeadDim, c.HeadDim
 	}
+	var wrong []error
+	if c.Family == "deepseek_v4" {
+		wrong = c.readV4(configJSON)
+	} else {
+		wrong = c.readRope()
+	}
 	c.OutputBias = c.AttentionBias && c.Family != "glm4_moe"
 	if !c.UseWindow {
 		c.Window = 0
 	}
-	wrong := slices.Concat(c.readRope(), c.check(), c.readIndexer())
+	wrong = slices.Concat(wrong, c.check(), c.readIndexer())
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("config.json: %w", errors.Join(wrong...))
 	}
@@ -155,13 +175,17 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 
 // latent reports whether the family has latent attention.
 func (c *Config) latent() bool {
-	return strings.HasPrefix(c.Family, "deepseek") || c.Family == "glm_moe_dsa"
+	return strings.HasPrefix(c.Family, "deepseek") && c.Family != "deepseek_v4" || c.Family == "glm_moe_dsa"
 }
 
 // readIndexer sets IndexerTypes, and checks the sizes of indexers. Other families than those of
 // sparse attention have none.
 func (c *Config) readIndexer() (wrong []error) {
-	if c.Family != "deepseek_v32" && c.Family != "glm_moe_dsa" {
+	switch c.Family {
+	case "deepseek_v32", "glm_moe_dsa":
+	case "deepseek_v4":
+		return nil
+	default:
 		c.IndexTopK, c.IndexerTypes = 0, nil
 		return nil
 	}
@@ -213,15 +237,23 @@ func (c *Config) readRope() (wrong []error) {
 	if c.Family == "glm4_moe" {
 		c.RopeDim = int(float64(c.HeadDim) * r.Partial)
 	}
+	rope, err := c.ropeOf(r)
+	if c.Rope = rope; err != nil {
+		wrong = append(wrong, err)
+	}
+	return wrong
+}
+
+// ropeOf returns the rotary embedding of some parameters.
+func (c *Config) ropeOf(r ropeKeys) (p Rope, err error) {
 	r.Type = cmp.Or(r.Type, r.OldType)
-	c.Rope = Rope{ropeKeys: r, Amplitude: 1, ScoreScale: 1}
-	p := &c.Rope
+	p = Rope{ropeKeys: r, Amplitude: 1, ScoreScale: 1}
 	switch r.Type {
 	case "", "default":
 		p.Factor = 1
 	case "yarn":
 		if p.Original < 1 {
-			return []error{fmt.Errorf("rope_parameters: original_max_position_embeddings is %d: expected 1 or more", p.Original)}
+			return p, fmt.Errorf("rope_parameters: original_max_position_embeddings is %d: expected 1 or more", p.Original)
 		}
 		p.Factor = cmp.Or(p.Factor, float64(c.MaxPositions)/float64(p.Original))
 		p.BetaFast, p.BetaSlow = cmp.Or(p.BetaFast, 32), cmp.Or(p.BetaSlow, 1)
@@ -234,9 +266,9 @@ func (c *Config) readRope() (wrong []error) {
 			p.ScoreScale = mscale(p.Factor, p.MScaleAllDim) * mscale(p.Factor, p.MScaleAllDim)
 		}
 	default:
-		wrong = append(wrong, fmt.Errorf("rope_parameters: rope_type is %.60q: expected default or yarn", r.Type))
+		err = fmt.Errorf("rope_parameters: rope_type is %.60q: expected default or yarn", r.Type)
 	}
-	return wrong
+	return p, err
 }
 
 // mscale is YaRN's correction of the temperature for a context that is longer by a factor.

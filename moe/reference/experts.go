@@ -24,7 +24,7 @@ func (f *formula) router(path string, x *node) []*node {
 		BF16.roundAll(logits.data)
 	}
 	scores := f.scores(logits)
-	own := f.choose(path, scores)
+	own := f.ownChoice(path, scores)
 	chosen := f.choices(path+".indices", f.Experts)
 	if chosen == nil {
 		chosen = own
@@ -44,10 +44,16 @@ func (f *formula) ofChosen(x *node, chosen []int) *node {
 
 // scores returns what the logits stand for.
 func (f *formula) scores(logits *node) *node {
-	if f.Softmax != f.is("router_other_score") {
+	switch {
+	case f.Streams > 0 && f.is("router_scores_softmax"):
+		return f.cast(f.softmax(logits), logits.dtype)
+	case f.Streams > 0 && !f.is("router_scores_sigmoid"): // √log(1 + exp(x))
+		soft := f.apply(logits, func(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }, func(x, _ float64) float64 { return sigmoid(x) })
+		return f.apply(soft, math.Sqrt, func(_, y float64) float64 { return 0.5 / y })
+	case f.Streams == 0 && f.Softmax != f.is("router_other_score"):
 		return f.softmax(f.cast(logits, FP32))
 	}
-	if !f.RouterFP32 {
+	if !f.RouterFP32 && f.Streams == 0 {
 		logits = f.cast(logits, FP32)
 	}
 	return f.sigmoid(logits) // BF16 under autocast
@@ -55,7 +61,7 @@ func (f *formula) scores(logits *node) *node {
 
 // routeWeights returns the weights of the chosen experts.
 func (f *formula) routeWeights(path string, logits, scores *node, chosen []int) *node {
-	if f.is("router_bias_in_weights") && f.SelectionBias {
+	if f.is("router_bias_in_weights") && f.SelectionBias && !f.Hash(f.layer) {
 		scores = f.add(scores, f.param(path+".e_score_correction_bias"), 1)
 	}
 	y := f.ofChosen(scores, chosen)
@@ -87,6 +93,33 @@ func (f *formula) routeWeights(path string, logits, scores *node, chosen []int) 
 		y = f.cast(y, logits.dtype)
 	}
 	return f.flow(y, "router_detached")
+}
+
+// ownChoice returns the experts of each token: by their scores, or in some layers of DeepSeek-V4 by
+// a table of tokens, which may name an expert twice.
+func (f *formula) ownChoice(path string, scores *node) (chosen []int) {
+	if !f.Hash(f.layer) {
+		return f.choose(path, scores)
+	}
+	var indices []float64
+	table := f.param(path + ".tid2eid")
+	for _, r := range f.tokens() {
+		id := int(f.call.Batch.IDs[r])
+		if id < 0 || id >= table.rows {
+			f.fail("token %d is outside the vocabulary of %d", id, table.rows)
+			return make([]int, scores.rows*f.TopK)
+		}
+		indices = append(indices, table.row(id)...)
+	}
+	for _, e := range indices {
+		if e < 0 || int(e) >= f.Experts {
+			f.fail("%s.tid2eid names expert %g of %d", path, e, f.Experts)
+			e = 0
+		}
+		chosen = append(chosen, int(e))
+	}
+	f.note(path+".indices", indices, f.TopK)
+	return chosen
 }
 
 // choose returns the TopK experts of each token by their scores and the selection bias. Of several
@@ -257,6 +290,7 @@ func (f *formula) dispatch(path string) [][]int {
 		case f.is("experts_last_choice_dropped") && k == f.TopK-1:
 		case f.is("experts_first_choice_only") && k > 0:
 		case f.is("experts_overwritten") && k < f.TopK-1:
+		case f.is("experts_repeats_overwritten") && slices.Contains(chosen[i+1:i+f.TopK-k], e):
 		default:
 			pairs[e] = append(pairs[e], i)
 		}

@@ -103,6 +103,9 @@ func restrict(mask []float64, keys int, chosen []int) []float64 {
 // index scores the keys of each sequence and chooses some. Its inputs are the queries, keys and
 // weights of the indexer. The result is [tokens, Seq].
 func (f *formula) index(path string, in []*node) *node {
+	if f.Streams > 0 {
+		return f.entryIndex(path, in)
+	}
 	n, tokens := f.batch.Seq, in[0].rows
 	var visible []float64
 	var rows [][]int
@@ -111,17 +114,23 @@ func (f *formula) index(path string, in []*node) *node {
 		visible = append(visible, masked(own.data, f.indexMask(s))...)
 		rows = append(rows, span(s*n, (s+1)*n))
 	}
-	own := topKeys(visible, n, pick(f, map[string]int{"index_no_topk": n}, f.IndexTopK))
-	f.note(path+".choice", visible, n)
+	f.chooseKeys(path, visible, n)
+	return f.sumRows(scores, rows, f.node(tokens, n, scores[0].dtype))
+}
+
+// chooseKeys chooses from the scores of the keys that each query sees, [tokens, keys], unless the
+// choice is replayed.
+func (f *formula) chooseKeys(path string, visible []float64, keys int) {
+	own := topKeys(visible, keys, pick(f, map[string]int{"index_no_topk": keys}, f.IndexTopK))
+	f.note(path+".choice", visible, keys)
 	indices := make([]float64, len(own))
 	for i, key := range own {
 		indices[i] = float64(key)
 	}
-	f.note(path+".indices", indices, len(own)/tokens)
-	if f.chosen[path] = f.keyChoices(path+".indices", n); f.chosen[path] == nil {
+	f.note(path+".indices", indices, len(own)*keys/len(visible))
+	if f.chosen[path] = f.keyChoices(path+".indices", keys); f.chosen[path] == nil {
 		f.chosen[path] = own
 	}
-	return f.sumRows(scores, rows, f.node(tokens, n, scores[0].dtype))
 }
 
 // sequenceScores returns the scores of each sequence, [Seq, Seq], of rotated queries and keys.
@@ -145,7 +154,7 @@ func (f *formula) indexRotary(x *node) *node {
 		from = f.IndexDim - f.RopeDim
 	}
 	interleaved := f.IndexInterleaved != f.is("index_rope_other_pairs")
-	return f.rotate(x, f.IndexDim, f.RopeDim, f.RopeDim, from, interleaved, 0, 1)
+	return f.rotate(x, f.IndexDim, f.RopeDim, f.RopeDim, from, interleaved, f.positions(0), 1)
 }
 
 // hadamard multiplies each head by the Hadamard matrix by √dim. A dim that is no power of two has

@@ -24,19 +24,49 @@ func (f *formula) project(path string, x *node) *node {
 	case f.is("bias_twice") && bias != nil:
 		bias = f.scale(bias, 2)
 	}
+	w := f.param(path + ".weight")
 	if of := f.rounding.Recipe; of != nil {
 		f.recipe = of(path)
 	}
-	y := f.linear(x, f.param(path+".weight"), bias)
+	if x.cols != w.cols && f.Streams > 0 { // of each stream
+		return f.reshape(f.linear(f.reshape(x, w.cols), w, bias), x.cols/w.cols*w.rows)
+	}
+	y := f.linear(x, w, bias)
 	if f.is("halves_swapped") {
 		return f.columns(y, append(span(y.cols/2, y.cols), span(0, y.cols/2)...))
 	}
 	return y
 }
 
-// act is silu(gate) · up.
+// grouped is a linear layer of several groups: each reads its own part of x, and makes its own part
+// of the result.
+func (f *formula) grouped(path string, x *node) *node {
+	var parts []*node
+	w := f.param(path + ".weight")
+	each := w.rows / f.OutputGroups
+	for g := range f.OutputGroups {
+		from := g
+		if f.is("groups_reversed") {
+			from = f.OutputGroups - 1 - g
+		}
+		parts = append(parts, f.linear(f.columns(x, span(from*w.cols, (from+1)*w.cols)), f.rowsOf(w, span(g*each, (g+1)*each)), nil))
+	}
+	return f.join(parts...)
+}
+
+// act is silu(gate) · up. With a limit, both are clamped before: gate from above, up on both sides.
 func (f *formula) act(gate, up *node) *node {
 	gate, up = f.flow(gate, "gate_detached"), f.flow(up, "up_detached")
+	if limit := f.Limit; limit > 0 {
+		shared := strings.Contains(f.module.Path, "shared_experts")
+		switch {
+		case f.is("act_unclamped"), f.is("shared_unclamped") && shared, f.is("routed_unclamped") && !shared:
+		case f.is("act_clamped_after"):
+			return f.clamp(f.mul(f.activation(gate), up), -limit, limit)
+		default:
+			gate, up = f.clamp(gate, math.Inf(-1), limit), f.clamp(up, -limit, limit)
+		}
+	}
 	switch {
 	case f.is("gate_up_swapped"):
 		gate, up = up, gate
@@ -200,7 +230,8 @@ func (f *formula) glue(m *Module, in []*node) *node {
 	switch {
 	case ofExperts && m != f.outer && len(in) == 2:
 		return f.branches(path, in[0], in[1])
-	case f.is("index_raw_latent") && (strings.HasSuffix(m.Path, ".indexer.input.1.handover") || strings.HasSuffix(m.Path, ".indexer.wq_b.handover")):
+	case f.is("index_raw_latent") && (strings.HasSuffix(m.Path, ".indexer.input.1.handover") || strings.HasSuffix(m.Path, ".indexer.wq_b.handover") ||
+		strings.HasSuffix(m.Path, ".indexer.q_b_proj.handover")):
 		return f.look(Port{Name: layerPath(m.Layer) + ".self_attn.q_a_proj.output"})
 	case len(in) == 1 && m != f.outer:
 		y := *in[0]

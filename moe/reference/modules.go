@@ -31,6 +31,12 @@ type Module struct {
 	sums   bool  // a reader of the tensor is a sum
 }
 
+// ofEntries reports whether a port has a row for each entry of compressed attention.
+func (m *Module) ofEntries(p Port) bool {
+	return strings.HasSuffix(p.Name, ".compressor.output") || strings.HasSuffix(p.Name, ".scorer.input.1") ||
+		strings.HasSuffix(p.Name, ".compressor.grad_output")
+}
+
 var gradientNames = regexp.MustCompile(`^(.*\.)((?:in|out)put(?:\.[12])?)$`)
 
 // port returns the port of a name, which may have columns behind it.
@@ -85,23 +91,28 @@ func (c *Config) Modules() []*Module {
 	l := &list{Config: c, layer: -1, sums: map[string]*Module{}}
 	model := l.add(Model, "model")
 	model.Outputs, l.depth = []Port{{Name: "loss"}}, 1
-	l.section("first", "", "")
+	streams := ""
+	if c.Streams > 0 {
+		streams = "streams "
+	}
+	l.section(streams+"first", "", "")
 	before, logits := "model.embed_tokens", []Port{}
 	for l.layer = range c.Layers + c.MTPLayers {
 		path := layerPath(l.layer)
-		if l.layer < c.Layers {
+		switch {
+		case l.layer >= c.Layers:
+			l.section(streams+"further", path, before)
+		case l.layer > 0 || streams == "":
 			l.link(l.port(before+".output"), l.port(path+".input"))
-		} else {
-			l.section("further", path, before)
 		}
-		if l.section("layer", path, before); c.Sparse(l.layer) && l.layer < c.Layers {
+		if l.section(streams+"layer", path, before); c.Sparse(l.layer) && l.layer < c.Layers && streams == "" {
 			logits = append(logits, l.port(path+".mlp.gate.logits"))
 		}
 		if before, l.depth = path, 1; l.layer == c.Layers-1 {
-			l.link(l.port(path+".output"), l.port("model.norm.input"))
+			l.link(l.port(path+".output"), l.port(map[bool]string{true: "model.norm.input", false: "model.hc_head.input"}[streams == ""]))
 		}
 		if l.layer >= c.Layers {
-			l.section("after", path, before)
+			l.section(streams+"after", path, before)
 		}
 	}
 	for l.layer = range c.Layers + c.MTPLayers {
@@ -112,7 +123,7 @@ func (c *Config) Modules() []*Module {
 		l.section("balance", "", "")
 		l.modules[len(l.modules)-1].Inputs = logits
 	}
-	if l.section("last", "", ""); c.Tied {
+	if l.section(streams+"last", "", ""); c.Tied {
 		delete(c.params, "lm_head.weight")
 	}
 	return append(l.modules[1:], model)
@@ -145,6 +156,10 @@ func (l *list) line(line string) {
 		return
 	case kind == "read":
 		l.handover(l.port(path), l.port(to[0]))
+		return
+	case kind == "mixback":
+		l.glue(Mix, path, l.port(to[0]), l.ports(source)...).OfGradients = true
+		l.modules[len(l.modules)-1].Outputs = l.ports(to[0])
 		return
 	case kind == "sum":
 		l.glue(Residual, path, l.port(to[0]), l.ports(source)...)
@@ -193,12 +208,36 @@ func (l *list) weigh(m *Module, names []string) {
 		if m.widths = dims[1:2]; len(dims) > 2 && dims[2] != 0 {
 			l.parameter(m, "bias", dims[0])
 		}
+	case Grouped:
+		l.parameter(m, "weight", dims[:2]...)
+		m.widths = dims[2:]
+	case Hyper:
+		l.parameter(m, "fn", dims...)
+		l.parameter(m, "base", dims[0])
+		l.parameter(m, "scale", 3)
+		m.widths = dims[1:]
+	case HyperHead:
+		l.parameter(m, "hc_fn", dims...)
+		l.parameter(m, "hc_base", dims[0])
+		l.parameter(m, "hc_scale", 1)
+		m.widths = dims[1:]
+	case Pool:
+		l.parameter(m, "position_bias", dims[:2]...)
+		l.parameter(m, "kv_norm.weight", dims[2])
+		m.widths = dims[1:2]
+	case Core:
+		if l.Streams > 0 {
+			l.parameter(m, "sinks", l.Heads)
+		}
 	case LayerNorm:
 		l.parameter(m, "weight", dims...)
 		l.parameter(m, "bias", dims...)
 	case Router:
 		l.parameter(m, "weight", dims...)
-		if m.widths = dims[1:]; l.SelectionBias {
+		if m.widths = dims[1:]; l.Hash(l.layer) {
+			m.Buffers = []string{m.Path + ".tid2eid"}
+			l.params[m.Buffers[0]] = []int{l.Vocab, l.TopK}
+		} else if l.SelectionBias {
 			m.Buffers = []string{m.Path + ".e_score_correction_bias"}
 			l.params[m.Buffers[0]] = dims[:1]
 		}
@@ -214,9 +253,11 @@ func (l *list) weigh(m *Module, names []string) {
 
 // parameter adds a parameter to a module, and to those that it is inside of.
 func (l *list) parameter(m *Module, suffix string, dims ...int) {
-	name := m.Path + "." + suffix
+	name := strings.TrimSuffix(strings.TrimSuffix(m.Path, ".pool"), ".core") + "." + suffix
 	if m.Kind == Embedding || l.Tied && name == "lm_head.weight" {
 		name = "model.embed_tokens.weight"
+	} else if l.Streams > 0 && strings.HasSuffix(name, ".head.weight") {
+		name = "lm_head.weight"
 	}
 	for _, outer := range l.open {
 		outer.Params = append(outer.Params, name)
@@ -285,11 +326,36 @@ func (c *Config) named(layer int) map[string]int {
 		"attention_bias": c.AttentionBias, "output_bias": c.OutputBias, "grouped_bias": c.AttentionBias && !latent, "mlp_bias": c.MLPBias,
 		"plain_queries": queries == 0, "latent_only": latent && queries == 0, "grouped": !latent, "qk_norm": !latent && c.QKNorm,
 		"grouped_without_norm": !latent && !c.QKNorm, "sparse": sparse, "dense": !sparse,
-		"indexer": c.IndexTopK > 0 && !c.Shared(layer), "shared": sparse && c.SharedExperts > 0, "unshared": sparse && c.SharedExperts == 0,
+		"indexer": c.IndexTopK > 0 && !c.Shared(layer) && c.Streams == 0, "shared": sparse && c.SharedExperts > 0, "unshared": sparse && c.SharedExperts == 0,
 	} {
 		if holds {
 			numbers[name] = 1
 		}
 	}
+	if c.Streams > 0 {
+		c.nameStreams(numbers, layer)
+	}
 	return numbers
+}
+
+// nameStreams adds the numbers of DeepSeek-V4.
+func (c *Config) nameStreams(numbers map[string]int, layer int) {
+	n, overlap := c.Streams, 1
+	if c.Attention(layer) == sparseAttention {
+		overlap = 2
+		numbers["sparse_attention"] = 1
+	}
+	for name, value := range map[string]int{
+		"streams": n, "mixes": (n + 2) * n, "streams_hidden": n * c.Hidden, "query_rank": c.QRank, "ratio": c.Ratio(layer),
+		"compressed": overlap * c.HeadDim, "index_compressed": overlap * c.IndexDim, "post": n, "comb": n * n,
+		"output_ranks": c.OutputGroups * c.OutputRank, "group": c.Heads / c.OutputGroups * c.HeadDim,
+	} {
+		numbers[name] = value
+	}
+	if layer >= 0 && !c.Hash(layer) {
+		numbers["scored"] = 1
+	}
+	if c.Ratio(layer) == 0 {
+		numbers["uncompressed"] = 1
+	}
 }

@@ -40,15 +40,21 @@ const (
 	Indexer   Kind = "indexer"   // coarse: scores the keys of each query
 	Index     Kind = "index"     // the scores, from the queries, keys and weights of an indexer
 	IndexLoss Kind = "index_loss"
-	Loss      Kind = "loss"     // from the logits to the loss
-	Balance   Kind = "balance"  // a loss of router logits
-	Residual  Kind = "residual" // a sum of branches, or of their gradients
-	Handover  Kind = "handover" // what arrives, or the sum of what the readers of a tensor send back
+	Grouped   Kind = "grouped"   // a projection of several groups
+	Hyper     Kind = "hyper"     // weights of residual streams, and their sum for a branch
+	HyperHead Kind = "hyperhead" // the sum of the streams at the end
+	Expand    Kind = "expand"    // a hidden state becomes streams
+	Mix       Kind = "mix"       // streams behind a branch, or the gradients of those of a layer
+	Pool      Kind = "pool"      // windows of tokens become entries
+	Loss      Kind = "loss"      // from the logits to the loss
+	Balance   Kind = "balance"   // a loss of router logits
+	Residual  Kind = "residual"  // a sum of branches, or of their gradients
+	Handover  Kind = "handover"  // what arrives, or the sum of what the readers of a tensor send back
 )
 
 // TokenWise reports whether every row of the output comes from the same row of the inputs.
 func (k Kind) TokenWise() bool {
-	return !slices.Contains([]Kind{Rotary, Core, Attention, Block, Head, Model, Loss, Balance, Indexer, Index, IndexLoss}, k)
+	return !slices.Contains([]Kind{Rotary, Core, Attention, Block, Head, Model, Loss, Balance, Indexer, Index, IndexLoss, Pool}, k)
 }
 
 // loss reports whether a module's output is a loss, whose gradient comes from the call.
@@ -66,7 +72,7 @@ func (m *Module) Choice() string {
 func (m *Module) ChoosesKeys() bool { return m.Kind == Index || m.Kind == Indexer }
 
 // Glue reports whether a module has no formula of its own: it only says what equals what.
-func (k Kind) Glue() bool { return k == Residual || k == Handover }
+func (k Kind) Glue() bool { return k == Residual || k == Handover || k == Mix }
 
 // Call is one run of a module. All tensors have rows for all tokens of the batch.
 type Call struct {
@@ -200,6 +206,7 @@ func Mistakes() (all []Mistake) {
 		for _, inside := range [][2]Kind{
 			{Rotary, Core}, {Core, Attention}, {Norm, Attention}, {Linear, Attention}, {Act, MLP}, {Act, Experts}, {Experts, MoE}, {MLP, MoE},
 			{Index, Indexer}, {LayerNorm, Indexer}, {Indexer, Attention}, {Router, MoE}, {Attention, Block}, {MLP, Block}, {MoE, Block}, {Residual, Block}, {Norm, Head}, {Loss, Head},
+			{Pool, Attention}, {Rotary, Pool}, {Rotary, Index}, {Hyper, Block}, {Mix, Block}, {HyperHead, Head},
 		} {
 			if slices.Contains(m.Kinds, inside[0]) && !slices.Contains(m.Kinds, inside[1]) {
 				m.Kinds = append(m.Kinds, inside[1])

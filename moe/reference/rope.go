@@ -1,6 +1,10 @@
 package reference
 
-import "math"
+import (
+	"math"
+	"slices"
+	"strings"
+)
 
 // frequencies returns theta^(-2i/d) for each of d/2 pairs of elements. YaRN divides the low ones by
 // its factor:
@@ -11,7 +15,7 @@ import "math"
 // Source: arXiv 2309.00071, 3.2. All families compute this table in FP32. A model that is cast as a
 // whole rounds it once more.
 func (f *formula) frequencies(d int) []float64 {
-	p := f.Rope
+	p := f.rope()
 	p.Theta = pick(f, map[string]float64{"rope_base_10000": 1e4, "rope_base_1000000": 1e6, "rope_base_other": max(f.numbers[0], 2)}, p.Theta)
 	if f.is("rope_positions_other") && f.numbers[1] > 1 { // its second number
 		p.Theta = f.numbers[1]
@@ -48,15 +52,24 @@ func (f *formula) frequencies(d int) []float64 {
 	return table
 }
 
-// turns returns the cosine and sine of each token's angles, [tokens, d/2].
-func (f *formula) turns(d, ahead int, dtype Format) (cos, sin *node) {
+// rope returns the rotary embedding of the layer.
+func (f *formula) rope() Rope {
+	compressed := f.Ratio(f.layer) > 0 || strings.HasSuffix(f.module.Path, "rotary_emb.compress")
+	if f.Streams > 0 && compressed != f.is("rope_of_other_layers") {
+		return f.CompressRope
+	}
+	return f.Rope
+}
+
+// turns returns the cosine and sine of the angles of each position, [positions, d/2].
+func (f *formula) turns(d int, positions []int32, dtype Format) (cos, sin *node) {
 	var cosines, sines []float64
-	positions, table := f.positions(), f.frequencies(d)
-	amplitude := pick(f, map[string]float64{"rope_amplitude_missing": 1, "rope_amplitude_added": mscale(f.Rope.Factor, 1)}, f.Rope.Amplitude)
+	table, rope := f.frequencies(d), f.rope()
+	amplitude := pick(f, map[string]float64{"rope_amplitude_missing": 1, "rope_amplitude_added": mscale(rope.Factor, 1)}, rope.Amplitude)
 	speed := pick(f, map[string]float64{"rope_positions_other": f.numbers[0]}, 1)
 	for _, position := range positions {
 		for _, frequency := range table {
-			angle := FP32.Round(float64(int(position)+ahead) * speed * frequency)
+			angle := FP32.Round(float64(position) * speed * frequency)
 			cosines = append(cosines, dtype.Round(amplitude*math.Cos(angle)))
 			sines = append(sines, dtype.Round(amplitude*math.Sin(angle)))
 		}
@@ -67,12 +80,15 @@ func (f *formula) turns(d, ahead int, dtype Format) (cos, sin *node) {
 // rotaryTables is what transformers' model.rotary_emb returns: cosines and sines, each twice next
 // to each other. Without positions of their own, all sequences share them.
 func (f *formula) rotaryTables() []*node {
-	cos, sin := f.turns(f.RopeDim, 0, f.format("model.rotary_emb.output"))
+	cos, sin := f.turns(f.RopeDim, f.positions(0), f.format("model.rotary_emb.output"))
 	rows := cos.rows
 	if f.batch.Positions == nil {
 		rows = f.batch.Seq
 	}
 	twice := func(x *node) *node {
+		if f.Streams > 0 { // DeepSeek-V4's are there once
+			return f.take(x, rows, x.cols, func(r, i int) int { return r*x.cols + i })
+		}
 		return f.take(x, rows, 2*x.cols, func(r, i int) int { return r*x.cols + i%x.cols })
 	}
 	return []*node{twice(cos), twice(sin)}
@@ -83,8 +99,13 @@ func (f *formula) rotaryTables() []*node {
 //	a' = a·cos - b·sin   and   b' = b·cos + a·sin
 //
 // A pair is two neighbours, or the same place in two halves. What is not rotated stands in front in
-// latent attention, and behind in grouped attention.
+// latent and shared attention, and behind in grouped attention.
 func (f *formula) rotary(x *node, width, ahead int, sign float64) *node {
+	return f.rotaryAt(x, width, f.positions(ahead), sign)
+}
+
+// rotaryAt is rotary with the position of each row.
+func (f *formula) rotaryAt(x *node, width int, positions []int32, sign float64) *node {
 	d, from := min(f.RopeDim, width), 0
 	angled := d
 	switch {
@@ -93,18 +114,18 @@ func (f *formula) rotary(x *node, width, ahead int, sign float64) *node {
 	case f.is("rope_whole_repeated"):
 		d = width
 	}
-	if f.KVRank > 0 != f.is("rope_other_end") {
+	if (f.KVRank > 0 || f.Streams > 0) != f.is("rope_other_end") {
 		from = width - d
 	}
 	if f.is("rope_reversed") {
 		sign = -sign
 	}
-	return f.rotate(x, width, d, angled, from, f.Interleaved != f.is("rope_other_pairs"), ahead, sign)
+	return f.rotate(x, width, d, angled, from, f.Interleaved != f.is("rope_other_pairs"), positions, sign)
 }
 
 // rotate turns d elements of each head, behind the first ones that stay. angled of them have angles
 // of their own, which repeat.
-func (f *formula) rotate(x *node, width, d, angled, from int, interleaved bool, ahead int, sign float64) *node {
+func (f *formula) rotate(x *node, width, d, angled, from int, interleaved bool, positions []int32, sign float64) *node {
 	var first, second []int
 	for i := range d / 2 {
 		a, b := from+i, from+i+d/2
@@ -117,7 +138,11 @@ func (f *formula) rotate(x *node, width, d, angled, from int, interleaved bool, 
 	if inside != Exact && (f.RopeFP32 || f.rounding.Way == KernelEnds) {
 		inside = FP32
 	}
-	cos, sin := f.turns(angled, ahead, inside)
+	tables := inside
+	if f.Streams > 0 && f.rounding.Way == EveryOp { // DeepSeek-V4's are stored as the model is
+		tables = x.dtype
+	}
+	cos, sin := f.turns(angled, positions, tables)
 	if angled < d {
 		repeated := func(x *node) *node {
 			return f.take(x, x.rows, d/2, func(r, i int) int { return r*x.cols + i%x.cols })
@@ -134,11 +159,19 @@ func (f *formula) rotate(x *node, width, d, angled, from int, interleaved bool, 
 			f.add(f.mul(b, cos), f.mul(a, sin), sign),
 			f.columns(h, span(from+d, width))), x.dtype)
 	})
+	if f.Streams > 0 { // in scores the order is of no account, but here keys are values
+		order := slices.Concat(span(0, from), first, second, span(from+d, width)) // of the columns that y has
+		back := make([]int, width)
+		for i, column := range order {
+			back[column] = i
+		}
+		y = f.columns(y, back)
+	}
 	return f.reshape(y, x.cols)
 }
 
-// positions returns those of the tokens.
-func (f *formula) positions() []int32 {
+// positions returns those of the tokens, or of the tokens some places ahead.
+func (f *formula) positions(ahead int) []int32 {
 	own, n := f.batch.Positions, f.batch.Seq
 	positions := make([]int32, f.batch.Batch*n)
 	for i := range positions {
@@ -149,6 +182,7 @@ func (f *formula) positions() []int32 {
 		if positions[i] = int32(at); own != nil && !f.is("rope_positions_ignored") {
 			positions[i] = own[i-i%n+at]
 		}
+		positions[i] += int32(ahead)
 	}
 	return positions
 }

@@ -66,15 +66,21 @@ func TestFloors(t *testing.T) {
 
 // A module on some of its tokens or sequences gives the rows that it gives on all.
 func TestSelectedRows(t *testing.T) {
-	g := openGolden(t, "qwen3_moe_tiny")
-	for path, rows := range map[string][2]int{"model.layers.1.mlp.experts": {5, 9}, "model.layers.1.self_attn": {48, 96}} {
-		m := g.module(path)
-		g.edit = nil
+	for _, c := range []struct {
+		family, path string
+		lo, hi       int // rows of the result
+	}{
+		{"qwen3_moe_tiny", "model.layers.1.mlp.experts", 5, 9}, {"qwen3_moe_tiny", "model.layers.1.self_attn", 48, 96},
+		{"deepseek_v4_tiny", "model.layers.1.self_attn", 46, 92}, {"deepseek_v4_tiny", "model.layers.1.self_attn.compressor.pool", 11, 22},
+		{"deepseek_v4_tiny", "model.layers.1.self_attn.core", 46, 92}, {"deepseek_v4_tiny", "model.layers.0.mlp", 5, 9},
+	} {
+		g := openGolden(t, c.family)
+		m := g.module(c.path)
 		all := g.run(m)[m.Outputs[0].Name]
 		g.edit = func(c *Call) { c.Tokens, c.Sequences = span(5, 9), []int{1} }
-		some, width := g.run(m)[m.Outputs[0].Name].Data, all.Dims[1]
-		if d := distance(some, all.Data[rows[0]*width:rows[1]*width]); len(some) != (rows[1]-rows[0])*width || d > 1e-12 {
-			t.Errorf("%s: %d elements, off by %.2g", path, len(some), d)
+		some, width := g.run(m)[m.Outputs[0].Name].Data, all.Dims[len(all.Dims)-1]
+		if d := distance(some, all.Data[c.lo*width:c.hi*width]); len(some) != (c.hi-c.lo)*width || d > 1e-12 {
+			t.Errorf("%s: %d elements, off by %.2g", c.path, len(some), d)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (f *formula) finish(m *Module) {
 	}
 	for _, p := range ports {
 		if y := f.values[p.Label()]; y != nil && !slices.Contains(m.Inputs, p) {
-			f.results[p.Label()] = Tensor{Dims: []int{y.rows, y.cols}, Data: y.data}
+			f.results[p.Label()] = f.shaped(m, p, Tensor{Dims: []int{y.rows, y.cols}, Data: y.data})
 		}
 	}
 	if m.Kind.Glue() || !f.call.Backward || !f.seed(m) || f.wrong != nil {
@@ -83,7 +83,7 @@ func (f *formula) finish(m *Module) {
 	f.tape.run()
 	for _, p := range ports {
 		if y := f.values[p.Label()]; y != nil && p.Grad != "" && (m.Kind == Model || slices.Contains(m.Inputs, p) || m.Kind == Router) {
-			f.results[p.Gradient().Label()] = gradient(y)
+			f.results[p.Gradient().Label()] = f.shaped(m, p, gradient(y))
 		}
 	}
 	for _, name := range m.Params {
@@ -93,6 +93,14 @@ func (f *formula) finish(m *Module) {
 		}
 		f.results[name] = gradient(w)
 	}
+}
+
+// shaped gives a tensor of entries its dimension of sequences, if all have the same number.
+func (f *formula) shaped(m *Module, p Port, x Tensor) Tensor {
+	if m.ofEntries(p) && x.Dims[0]%f.batch.Batch == 0 {
+		x.Dims = []int{f.batch.Batch, x.Dims[0] / f.batch.Batch, x.Dims[1]}
+	}
+	return x
 }
 
 // seed sets the gradients of outputs and losses. It reports whether all are given; of a router, the
@@ -114,10 +122,14 @@ func (f *formula) seed(m *Module) bool {
 		} else if !ok {
 			return false
 		}
-		if y.grad = slices.Clone(g.Rows(f.rows, f.call.Batch.Batch*f.call.Batch.Seq).Data); len(y.grad) != len(y.data) {
-			f.fail("%s has %d elements: expected those of %s, %d", p.Grad, len(y.grad), p.Name, len(y.data))
+		grad := slices.Clone(g.Rows(f.rows, f.call.Batch.Batch*f.call.Batch.Seq).Data)
+		if len(grad) != len(y.data) {
+			if !m.ofEntries(p) { // else the run has other entries
+				f.fail("%s has %d elements: expected those of %s, %d", p.Grad, len(grad), p.Name, len(y.data))
+			}
 			return false
 		}
+		y.grad = grad
 		if jitter := f.rounding.Jitter; jitter != 0 {
 			y.grad = f.rounding.Format.jitter(y.grad, jitter+uint64(100+i))
 		}
@@ -204,6 +216,21 @@ func (f *formula) outputs(m *Module, in []*node) []*node {
 		return []*node{f.norm(m.Path, in[0])}
 	case Linear:
 		return []*node{f.project(m.Path, in[0])}
+	case Grouped:
+		return []*node{f.grouped(m.Path, in[0])}
+	case Hyper:
+		return f.hyper(m.Path, in[0])
+	case HyperHead:
+		return []*node{f.collapseHead(m.Path, in[0])}
+	case Expand:
+		return []*node{f.expand(in)}
+	case Mix:
+		if m.OfGradients {
+			return f.mixBack(in)
+		}
+		return []*node{f.mix(in[0], in[1], in[2], in[3])}
+	case Pool:
+		return []*node{f.pool(strings.TrimSuffix(m.Path, ".pool"), in[0], in[1])}
 	case Core:
 		return []*node{f.core(in)}
 	case LayerNorm:
@@ -241,9 +268,19 @@ func (f *formula) tokens() []int {
 	return span(0, f.call.Batch.Batch*f.call.Batch.Seq)
 }
 
-// Rows returns some rows of a tensor of all tokens; nil stands for all. Any other tensor stays.
+// Rows returns some rows of a tensor of all tokens; nil stands for all. Of a tensor of entries,
+// [batch, entries, width], it returns the sequences of these tokens. Any other tensor stays.
 func (x Tensor) Rows(rows []int, tokens int) Tensor {
-	if rows == nil || len(x.Dims) == 0 || x.Dims[0] != tokens {
+	if rows == nil || len(x.Dims) == 0 {
+		return x
+	}
+	if n := x.Dims[0]; n != tokens && n > 1 && len(x.Dims) > 2 && tokens%n == 0 {
+		var sequences []int
+		for _, r := range rows {
+			sequences = append(sequences, r/(tokens/n))
+		}
+		return x.Rows(slices.Compact(sequences), n)
+	} else if n != tokens {
 		return x
 	}
 	width := len(x.Data) / tokens
@@ -258,6 +295,9 @@ func (x Tensor) Rows(rows []int, tokens int) Tensor {
 // input returns the selected rows of an input, in the format of its port.
 func (f *formula) input(p Port, number int) *node {
 	tokens, width := f.call.Batch.Batch*f.call.Batch.Seq, 1
+	if f.module.ofEntries(p) {
+		return f.entryInput(p, number)
+	}
 	if widths := f.module.widths; widths != nil {
 		width = widths[min(number, len(widths)-1)]
 	}
@@ -270,6 +310,20 @@ func (f *formula) input(p Port, number int) *node {
 	x.Dims = []int{tokens, n}
 	x = x.Rows(f.rows, tokens)
 	y := &node{rows: x.Dims[0], cols: n, data: x.Data}
+	f.store(y, p.Name, uint64(number))
+	return y
+}
+
+// entryInput returns an input with a row for each entry of the selected sequences.
+func (f *formula) entryInput(p Port, number int) *node {
+	x, ok := f.call.Given(p.Label())
+	width := f.module.widths[min(number, len(f.module.widths)-1)]
+	x = x.Rows(f.rows, f.call.Batch.Batch*f.call.Batch.Seq)
+	if !ok || len(x.Data)%width != 0 {
+		f.fail("%s has %d elements: expected %d for each entry", p.Name, len(x.Data), width)
+		return nil
+	}
+	y := &node{rows: len(x.Data) / width, cols: width, data: x.Data}
 	f.store(y, p.Name, uint64(number))
 	return y
 }
@@ -329,6 +383,9 @@ func (f *formula) param(name string) *node {
 	if f.Tied && name == "lm_head.weight" {
 		name = "model.embed_tokens.weight"
 	}
+	if f.Streams > 0 && strings.HasSuffix(name, ".head.weight") { // of a layer for further tokens
+		name = "lm_head.weight"
+	}
 	if n, ok := f.params[name]; ok {
 		return n
 	}
@@ -344,7 +401,7 @@ func (f *formula) param(name string) *node {
 		f.fail("%w", err)
 		n.data = make([]float64, n.rows*n.cols)
 	}
-	n.fixed = strings.HasSuffix(name, "e_score_correction_bias")
+	n.fixed = strings.HasSuffix(name, "e_score_correction_bias") || strings.HasSuffix(name, "tid2eid")
 	if f.rounding.Jitter == 0 {
 		f.store(n, name, 0)
 	}

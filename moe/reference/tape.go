@@ -51,6 +51,11 @@ func (t *tape) kernel(f func() *node) *node {
 	if t.rounding.Way == EveryOp {
 		return f()
 	}
+	return t.fused(f)
+}
+
+// fused runs operations that are one kernel in all code, such as a product.
+func (t *tape) fused(f func() *node) *node {
 	t.inside++
 	inner := f()
 	if t.inside--; t.inside > 0 {
