@@ -248,5 +248,5 @@ func distance(x, y []float32) float64 {
 
 // objective returns what Train's gradients are those of, from the loss of a whole batch.
 func (l Loss) objective(cfg Config) float64 {
-	return l.Sum/float64(l.Tokens) + cfg.MTPWeight*l.Ahead/float64(max(l.AheadTokens, 1)) + l.Balance
+	return l.Sum/float64(l.Tokens) + cfg.MTPWeight*l.Ahead/float64(max(l.AheadTokens, 1)) + l.Balance + cfg.IndexWeight*l.Index
 }
