@@ -132,17 +132,12 @@ func scores(s tensor.AttentionShape, seq int) Module {
 	return Module{Part: Scores, Class: Scores.Class(), FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward}}
 }
 
-// indexScores is what an indexer computes between its projections, as scores: products of its
-// queries with its key. Their gradients, and the products of attention that its loss needs again,
-// are of training only. Attention over chosen keys costs as much as over all, because it computes
-// all products.
+// indexScores is what an indexer computes between its projections: products of its queries with its
+// key. What its loss computes again is not counted, and attention over chosen keys costs as much as
+// over all, because all products are computed.
 func (c Config) indexScores(seq int) Module {
 	forward := 2 * float64(c.IndexHeads*c.IndexDim) * float64(seq)
-	m := Module{Part: Scores, Class: Scores.Class(), FLOPs: FLOPs{Forward: forward}}
-	if c.IndexWeight > 0 {
-		m.FLOPs.Dgrad = 3*forward + 2*float64(c.Heads*c.KeyDim())*float64(seq)
-	}
-	return m
+	return Module{Part: Scores, Class: Scores.Class(), FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward}}
 }
 
 // KVCache returns the elements per token of a cache for generation: keys and values of all their

@@ -15,7 +15,7 @@ func partOf(name string) Part {
 		has  string
 		part Part
 	}{
-		{"norm.", Norms}, {".bias", Norms}, {"embed_tokens.", Embedding}, {"lm_head.", Head}, {"eh_proj.", Joint}, {".self_attn.", Projections},
+		{"norm.", Norms}, {".bias", Norms}, {".weights_proj.", Norms}, {"embed_tokens.", Embedding}, {"lm_head.", Head}, {"eh_proj.", Joint}, {".self_attn.", Projections},
 		{".mlp.gate.", Router}, {".shared_experts.", Shared}, {".experts.", Routed}, {".mlp.", Dense},
 	} {
 		if strings.Contains(name, p.has) {
@@ -31,6 +31,7 @@ func TestModulesOfBuiltModels(t *testing.T) {
 		"plain":      tiny(),
 		"mtp q_rank": with(tiny(), func(c *Config) { c.MTPLayers, c.QRank = 1, 10 }),
 		"no shared":  with(tiny(), func(c *Config) { c.SharedExperts = 0 }),
+		"indexers":   with(tiny(), func(c *Config) { choosing(c); c.MTPLayers = 1 }),
 		"only dense": with(tiny(), func(c *Config) { c.DenseLayers = 2 }),
 	}) {
 		t.Run(name, func(t *testing.T) {
@@ -119,6 +120,11 @@ func TestModuleFLOPs(t *testing.T) {
 			cfg.MTPLayers = mtp
 			n := cfg.Count()
 			attention := 6 * float64(cfg.Layers*cfg.Heads*(cfg.KeyDim()+cfg.ValueDim)*777)
+			for i := range cfg.Layers {
+				if cfg.hasIndexer(i) {
+					attention += 6 * float64(cfg.IndexHeads*cfg.IndexDim*777)
+				}
+			}
 			if got, want := cfg.FLOPsPerToken(777), 6*float64(n.Active-int64(cfg.Vocab*cfg.Dim))+attention; got != want {
 				t.Errorf("%s: %v FLOPs per token, want %v", f.Name, got, want)
 			}

@@ -51,9 +51,11 @@ func TestHFRoundTrip(t *testing.T) {
 			c.ScoreFunc, c.RouteScale, c.SharedExperts, c.BiasSpeed = Softmax, 1, 0, 0
 		})
 	}
+	configs["V3.2, halves"] = with(unlikeBase(), func(c *Config) { choosing(c); c.IndexRope, c.IndexerTypes, c.IndexWeight = halfPairs, "", 1 })
+	configs["GLM-5, shared"] = with(unlikeBase(), func(c *Config) { choosing(c); c.IndexerTypes, c.IndexWeight = "FFSFS"[:c.Layers], 1 })
 	for name, cfg := range configs {
 		if family, _, ok := strings.Cut(name, ", "); ok {
-			if want := map[string]string{"GLM-4.5": "glm4_moe", "Qwen3": "qwen3_moe"}[family]; cfg.HFModelType() != want {
+			if want := map[string]string{"GLM-4.5": "glm4_moe", "Qwen3": "qwen3_moe", "V3.2": "deepseek_v32", "GLM-5": "glm_moe_dsa"}[family]; cfg.HFModelType() != want {
 				t.Errorf("%s is %s", name, cfg.HFModelType())
 			}
 		}

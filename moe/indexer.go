@@ -41,7 +41,9 @@ func (c Config) latentEps() float64 {
 const indexEps = 1e-6
 
 // sharesChoice reports whether layer i takes the choice of an earlier one.
-func (c Config) sharesChoice(i int) bool { return i < len(c.IndexerTypes) && c.IndexerTypes[i] == 'S' }
+func (c Config) sharesChoice(i int) bool {
+	return i >= 0 && i < len(c.IndexerTypes) && c.IndexerTypes[i] == 'S'
+}
 
 // hasIndexer reports whether layer i has an indexer.
 func (c Config) hasIndexer(i int) bool { return c.IndexHeads > 0 && !c.sharesChoice(i) }

@@ -225,10 +225,10 @@ func newIndexLossTile(ex *Exec, l *IndexLoss) indexLossTile {
 }
 
 // IndexScratch returns the bytes that a thread takes from its arena when it computes the loss of an
-// indexer.
-func IndexScratch(l IndexLoss) int {
-	ex := NewDryExec()
-	newIndexLossTile(ex, &l)
+// indexer, next to attention with operands of a type.
+func IndexScratch(index, attention AttentionShape, dtype DType) int {
+	ex, operand := NewDryExec(), Matrix{dtype: dtype}
+	newIndexLossTile(ex, &IndexLoss{Indexer: Indexer{AttentionShape: index, Q: operand}, Attention: attention, Keys: operand})
 	return ex.Peak()
 }
 
