@@ -51,9 +51,12 @@ func (c Config) hasIndexer(i int) bool { return c.IndexHeads > 0 && !c.sharesCho
 // warmsUp reports whether only indexers train, and attention sees all keys.
 func (c Config) warmsUp() bool { return c.IndexStage == indexWarmup }
 
+// IsIndexer reports whether a parameter belongs to an indexer.
+func IsIndexer(name string) bool { return strings.Contains(name, ".indexer.") }
+
 // freezes reports whether a parameter does not train.
 func (c Config) freezes(name string) bool {
-	if strings.Contains(name, ".indexer.") {
+	if IsIndexer(name) {
 		return c.IndexWeight == 0
 	}
 	return c.warmsUp()

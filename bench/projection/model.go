@@ -32,7 +32,7 @@ type Variant struct {
 	OutputRank   int `json:"output_rank,omitempty"`
 	OutputGroups int `json:"output_groups,omitempty"`
 	// heads of the indexer of sparse attention; 0: none
-	IndexHeads int `json:"index_heads,omitempty"`
+	SparseHeads int `json:"index_heads,omitempty"`
 	// residual streams of hyper-connections; 0: one
 	Streams int `json:"streams,omitempty"`
 	// an expert has two matrices, without a gate

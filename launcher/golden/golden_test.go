@@ -82,7 +82,7 @@ func run(t *testing.T, folder string, n, batch, seq int, rule optim.Rule, clip f
 		}
 		r.optim = optim.New(r.ex, r.model.Groups, c, rule)
 		r.optim.ClipNorm = clip
-		if err := source.Init(r.ex, r.optim, r.model.Routings()); err != nil {
+		if err := source.Init(r.ex, r.optim, r.model.Routings(), 0); err != nil {
 			return err
 		}
 		return body(r, batch*c.Rank()/n, batch*(c.Rank()+1)/n)
