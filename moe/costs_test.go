@@ -102,6 +102,15 @@ func TestPublishedModules(t *testing.T) {
 	approx(t, "forward GFLOP of attention, all of it", forward[Scores], 2*10.23, 0.02)
 	approx(t, "forward GFLOP of the MTP module beside attention", forward["MTP"]-forward[Scores]/61, 3.23, 0.01)
 
+	// V3.2 is V3 with indexers: queries, key and its norm, weights of heads.
+	indexer := 1536*64*128 + 7168*128 + 2*128 + 7168*64
+	if got, v3 := mustFlavor(t, "deepseek-v3.2").Config.Count().Total, mustFlavor(t, "671B").Config.Count().Total; got != v3+61*int64(indexer) {
+		t.Errorf("V3.2 has %d parameters, V3 %d: want %d per layer more", got, v3, indexer)
+	}
+	glm := mustFlavor(t, "glm-5").Config.Count()
+	approx(t, "B parameters of GLM-5", float64(glm.Total)/1e9, 744, 1)
+	approx(t, "B active parameters of GLM-5", float64(glm.Active)/1e9, 40, 2)
+
 	cfg, err := FlavorByName("671B")
 	if err != nil {
 		t.Fatal(err)
