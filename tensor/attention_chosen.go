@@ -8,9 +8,9 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// Attention over chosen keys, as in DeepSeek-V3.2 and V4: AttentionShape.Chosen. A tile computes all
-// of its scores. Those of keys that a row has not chosen become -Inf, which gives probabilities and
-// gradients of exactly 0. The order of sums stays that of attention over all keys.
+// Attention over chosen keys, as in DeepSeek-V3.2 and V4: AttentionShape.Chosen. A tile computes
+// all of its scores. Those of keys that a row has not chosen become -Inf, which gives probabilities
+// and gradients of exactly 0. The order of sums stays that of attention over all keys.
 
 // KeyWords returns the words of one row of Chosen.
 func (s AttentionShape) KeyWords() int { return ceilDiv(s.keys(), 64) }

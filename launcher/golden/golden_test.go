@@ -72,7 +72,8 @@ func run(t *testing.T, folder string, n, batch, seq int, rule optim.Rule, clip f
 	}
 	defer source.Close()
 	cfg := source.Config()
-	// The reference's selection bias is fixed, its loss is cross-entropy, and its indexers do not train.
+	// The reference's selection bias is fixed, its loss is cross-entropy, and its indexers do not
+	// train.
 	cfg.BiasSpeed, cfg.BalanceAlpha, cfg.IndexWeight = 0, 0, 0
 	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
 		r := &rank{comm: c, ex: tensor.NewExec()}
