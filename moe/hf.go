@@ -77,6 +77,24 @@ type hfConfig struct {
 	SlidingWindow bool  `json:"use_sliding_window" hf:"qwen3_moe"`
 }
 
+// hfIndexer has the keys of the families with an indexer.
+type hfIndexer struct {
+	IndexHeads int `json:"index_n_heads" hf:"deepseek_v32 glm_moe_dsa"`
+	IndexDim   int `json:"index_head_dim" hf:"deepseek_v32 glm_moe_dsa"`
+	IndexTopK  int `json:"index_topk" hf:"deepseek_v32 glm_moe_dsa"`
+	// Code of other libraries reads it. transformers has one value per family.
+	IndexInterleave *bool `json:"indexer_rope_interleave" hf:"deepseek_v32 glm_moe_dsa"`
+
+	LayerTypes []string `json:"layer_types" hf:"deepseek_v32 glm_moe_dsa"`
+	FeedTypes  []string `json:"mlp_layer_types" hf:"deepseek_v32 glm_moe_dsa"`
+
+	// Which layers share choices: a list, a pattern of letters, or every IndexFreq-th layer.
+	IndexerTypes []string `json:"indexer_types" hf:"glm_moe_dsa"`
+	IndexPattern *string  `json:"index_topk_pattern" hf:"glm_moe_dsa"`
+	IndexFreq    *int     `json:"index_topk_freq" hf:"glm_moe_dsa"`
+	IndexOffset  *int     `json:"index_skip_topk_offset" hf:"glm_moe_dsa"`
+}
+
 // apply sets what all families have, and what all except Qwen3-MoE have.
 func (h *hfConfig) apply(c *Config) {
 	c.Vocab, c.Dim, c.Layers, c.DenseInter, c.Heads = h.Vocab, h.Dim, h.Layers, h.DenseInter, h.Heads

@@ -2,7 +2,6 @@ package moe
 
 import (
 	"math"
-	"strings"
 
 	"spmoe/tensor"
 )
@@ -14,98 +13,6 @@ import (
 // An indexer learns from its own loss only: the divergence of its scores from the mean of the
 // heads' probabilities. Its inputs and these probabilities are constants. In the stage "warmup",
 // attention sees all keys and nothing else trains.
-
-// The stages of training, and the rotary pairs of the indexer.
-const (
-	indexWarmup = "warmup"
-	indexSparse = "sparse"
-
-	halfPairs        = "half"
-	interleavedPairs = "interleaved"
-)
-
-// sparseKind is [attentionKind] of sparse attention.
-type sparseKind struct {
-	latentKind
-	shared bool // the layer takes the choice of an earlier one
-}
-
-// latentEps is the epsilon of the norms of latents. Of sparse attention, it is fixed.
-func (c Config) latentEps() float64 {
-	if c.IndexHeads > 0 {
-		return indexEps
-	}
-	return c.NormEps
-}
-
-const indexEps = 1e-6
-
-// sharesChoice reports whether layer i takes the choice of an earlier one.
-func (c Config) sharesChoice(i int) bool {
-	return i >= 0 && i < len(c.IndexerTypes) && c.IndexerTypes[i] == 'S'
-}
-
-// hasIndexer reports whether layer i has an indexer.
-func (c Config) hasIndexer(i int) bool { return c.IndexHeads > 0 && !c.sharesChoice(i) }
-
-// warmsUp reports whether only indexers train, and attention sees all keys.
-func (c Config) warmsUp() bool { return c.IndexStage == indexWarmup }
-
-// IsIndexer reports whether a parameter belongs to an indexer.
-func IsIndexer(name string) bool { return strings.Contains(name, ".indexer.") }
-
-// freezes reports whether a parameter does not train.
-func (c Config) freezes(name string) bool {
-	if IsIndexer(name) {
-		return c.IndexWeight == 0
-	}
-	return c.warmsUp()
-}
-
-func (c Config) validateIndexer(must func(bool, string, ...any)) {
-	if c.IndexHeads == 0 {
-		must(c.IndexDim == 0 && c.IndexTopK == 0 && c.IndexRope == "" && c.IndexerTypes == "" && c.IndexStage == "" && c.IndexWeight == 0,
-			"model.index_heads is 0: index_dim, index_top_k, index_rope, indexer_types, index_stage and index_weight belong to an indexer, give its heads, too")
-		return
-	}
-	must(c.KVHeads == 0 && c.QRank > 0, "model.index_heads is %d with model.kv_heads %d and model.q_rank %d: an indexer reads the queries' latents of latent attention, give kv_heads 0 and a q_rank", c.IndexHeads, c.KVHeads, c.QRank)
-	for _, f := range []size{{"index_heads", c.IndexHeads, 1 << 10}, {"index_dim", c.IndexDim, 1 << 12}, {"index_top_k", c.IndexTopK, 1 << 26}} {
-		f.validate(must)
-	}
-	must(c.IndexDim >= c.RopeDim, "model.index_dim is %d: give at least model.rope_dim, %d", c.IndexDim, c.RopeDim)
-	must(c.IndexRope == halfPairs || c.IndexRope == interleavedPairs, "model.index_rope is %q: give %s (DeepSeek-V3.2) or %s (GLM-5)", c.IndexRope, halfPairs, interleavedPairs)
-	types := c.IndexerTypes
-	must(types == "" || len(types) == c.Layers && types[0] == 'F' && strings.Trim(types, "FS") == "",
-		"model.indexer_types is %.100q: give a letter for each of the %d layers, F (full) or S (shared), the first one F", types, c.Layers)
-	must(c.IndexStage == "" || c.IndexStage == indexWarmup || c.IndexStage == indexSparse, "model.index_stage is %q: give %s or %s", c.IndexStage, indexWarmup, indexSparse)
-	must(atLeast(0, c.IndexWeight), "model.index_weight is %g: give 0 or more", c.IndexWeight)
-	must(c.IndexWeight > 0 || !c.warmsUp(), "model.index_weight is %g: in the stage %s the indexer's loss is all that trains, give a positive number", c.IndexWeight, indexWarmup)
-}
-
-func (c sparseKind) linears(add func(name string, in, out int, expands bool)) {
-	c.latentKind.linears(add)
-	if !c.shared {
-		add("index_q", c.QRank, c.IndexHeads*c.IndexDim, false)
-		add("index_k", c.Dim, c.IndexDim, false)
-	}
-}
-
-// vectors includes the matrix that weighs the heads of the indexer: like norms, it is in FP32.
-func (c sparseKind) vectors() int {
-	if c.shared {
-		return c.latentKind.vectors()
-	}
-	return c.latentKind.vectors() + c.IndexHeads*c.Dim + 2*c.IndexDim
-}
-
-func (c sparseKind) build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention {
-	a := c.latentKind.build(b, prefix, layer, rope).(*latentAttention)
-	a.sparse = &sparseKeys{}
-	if !c.shared {
-		a.sparse.indexer = newIndexer(b, c.Config, prefix+"indexer.", rope)
-	}
-	return a
-}
 
 // sparseKeys chooses the keys of a layer. A nil one has none to choose.
 type sparseKeys struct {
@@ -154,16 +61,15 @@ func newIndexer(b *builder, c Config, prefix string, rope *tensor.RotaryTable) *
 }
 
 // choose returns the shape of attention with the keys that it sees.
-func (a *sparseKeys) choose(p phase, shape tensor.AttentionShape, s *latentState) tensor.AttentionShape {
+func (a *sparseKeys) choose(p phase, shape tensor.AttentionShape, x, latent *activation, i *indexState) tensor.AttentionShape {
 	if a == nil {
 		return shape
 	}
-	i := &s.index
 	if !p.recomputing {
 		i.chosen = tensor.Tensor{}
 	}
 	if i.trains = a.indexer != nil && p.train && a.cfg.IndexWeight > 0; i.trains || a.chooses(p) {
-		a.operands(p, s)
+		a.operands(p, x, latent, i)
 	}
 	switch {
 	case a.chooses(p):
@@ -209,10 +115,9 @@ func (p phase) choiceMemory(bytes int) tensor.Tensor {
 // operands computes the operands of scores:
 //
 //	q = rotate(Wq·norm(Wdq·x)),  k = rotate(LayerNorm(Wk·x)),  w = Ww·x
-func (x *indexer) operands(p phase, s *latentState) {
-	i, c := &s.index, x.cfg
-	i.q = x.query.forward(p, p.scratch, &s.qLatent, &i.linear.query)
-	raw := x.key.forward(p, p.scratch, &s.x, &i.linear.key)
+func (x *indexer) operands(p phase, in, latent *activation, i *indexState) {
+	i.q = x.query.forward(p, p.scratch, latent, &i.linear.query)
+	raw := x.key.forward(p, p.scratch, in, &i.linear.key)
 	p.in(Scores)
 	i.centered = p.saved.New(tensor.FP32, raw.Dim(0), raw.Dim(1))
 	tensor.Center(p.ex, i.centered.Mat(), raw.Mat())
@@ -222,16 +127,16 @@ func (x *indexer) operands(p phase, s *latentState) {
 	x.turn(i.q.Mat(), p.rotate)
 	i.k = raw
 	tensor.Convert(p.ex, i.k.Mat(), k.Mat())
-	x.widen(p, s)
-	i.w = p.scratch.New(tensor.FP32, raw.Dim(0), c.IndexHeads)
+	x.widen(p, in, i)
+	i.w = p.scratch.New(tensor.FP32, raw.Dim(0), x.cfg.IndexHeads)
 	i.linear.weights.x = &i.x
 	x.weights.multiply(p.ex, i.w.Mat(), &i.x)
 }
 
 // widen converts the input to FP32.
-func (x *indexer) widen(p phase, s *latentState) {
-	s.index.x = activation{Tensor: p.cheap.New(tensor.FP32, s.x.Dim(0), x.cfg.Dim)}
-	tensor.Convert(p.ex, s.index.x.Mat(), s.x.Mat())
+func (x *indexer) widen(p phase, in *activation, i *indexState) {
+	i.x = activation{Tensor: p.cheap.New(tensor.FP32, in.Dim(0), x.cfg.Dim)}
+	tensor.Convert(p.ex, i.x.Mat(), in.Mat())
 }
 
 // turn rotates the first elements of all heads of m: with phase.rotate, or back.
@@ -255,17 +160,16 @@ func (x *indexer) operandsOf(p phase, i *indexState) tensor.Indexer {
 
 // computeLoss adds the loss of the layer's indexer to those of the sequences, as a mean over the
 // global batch, and computes the gradients of the operands of its scores.
-func (a *sparseKeys) computeLoss(p phase, s *latentState) {
-	if a == nil || !s.index.trains {
+func (a *sparseKeys) computeLoss(p phase, s *scoreState, i *indexState) {
+	if a == nil || !i.trains {
 		return
 	}
 	p.in(Scores)
-	i := &s.index
 	i.dq, i.dw = like(p.saved, i.q), like(p.saved, i.w)
 	i.dk = p.saved.New(tensor.FP32, i.k.Dim(0), i.k.Dim(1))
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	l := a.lossOf(p, s)
+	l := a.lossOf(p, s, i)
 	l.Losses = float64s(p.ex.New(tensor.UINT8, 8*l.Batch).Bytes())
 	l.Compute(p.ex)
 	if !p.recomputing && !p.ex.Dry() {
@@ -279,8 +183,8 @@ func (a *sparseKeys) computeLoss(p phase, s *latentState) {
 
 // lossOf describes the loss of a layer. Rows without a target have none: with predictions further
 // ahead, the last one of a sequence.
-func (x *indexer) lossOf(p phase, s *latentState) tensor.IndexLoss {
-	i, rows := &s.index, p.batch.Seq
+func (x *indexer) lossOf(p phase, s *scoreState, i *indexState) tensor.IndexLoss {
+	rows := p.batch.Seq
 	if p.layer >= p.layers {
 		rows--
 	}
@@ -292,19 +196,18 @@ func (x *indexer) lossOf(p phase, s *latentState) tensor.IndexLoss {
 }
 
 // recompute restores what was in cheap memory.
-func (a *sparseKeys) recompute(p phase, s *latentState) {
-	if a != nil && s.index.trains {
-		a.widen(p, s)
+func (a *sparseKeys) recompute(p phase, x *activation, i *indexState) {
+	if a != nil && i.trains {
+		a.widen(p, x, i)
 	}
 }
 
 // backward computes the gradients of the indexer's projections from those of its scores.
-func (a *sparseKeys) backward(p phase, s *latentState) {
-	if a == nil || !s.index.trains {
+func (a *sparseKeys) backward(p phase, i *indexState) {
+	if a == nil || !i.trains {
 		return
 	}
-	i := &s.index
-	dkey := p.saved.New(s.x.DType(), i.dk.Dim(0), i.dk.Dim(1))
+	dkey := p.saved.New(i.dq.DType(), i.dk.Dim(0), i.dk.Dim(1))
 	if p.fused {
 		a.bias.addRows(p, i.dk)
 	}
@@ -318,11 +221,10 @@ func (a *sparseKeys) backward(p phase, s *latentState) {
 }
 
 // backwardWeight adds to the gradients of all weights of the indexer.
-func (a *sparseKeys) backwardWeight(p phase, s *latentState) {
-	if a == nil || !s.index.trains {
+func (a *sparseKeys) backwardWeight(p phase, i *indexState) {
+	if a == nil || !i.trains {
 		return
 	}
-	i := &s.index
 	a.bias.addRows(p, i.dk)
 	a.norm.backwardWeight(p, &i.norm)
 	a.key.backwardWeight(p, &i.linear.key)

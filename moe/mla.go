@@ -113,8 +113,9 @@ func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
 	a.expand(p, s)
 	s.gather(p, p.saved, p.cheap, p.cheap)
-	s.attend(p, a.sparse.choose(p, c.shape(), s), a.queryRows.Top)
-	a.sparse.computeLoss(p, s)
+	shape := a.sparse.choose(p, c.shape(), &s.x, &s.qLatent, &s.index)
+	s.attend(p, shape, a.queryRows.Top)
+	a.sparse.computeLoss(p, &s.scoreState, &s.index)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
 
@@ -128,7 +129,7 @@ func (a *latentAttention) recompute(p phase, x tensor.Tensor, state attentionSta
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantizes it again
 	a.expand(p, s)
 	s.gather(p, nil, p.cheap, p.cheap)
-	a.sparse.recompute(p, s)
+	a.sparse.recompute(p, &s.x, &s.index)
 }
 
 // queries returns the queries of all heads before rotation.
@@ -160,7 +161,7 @@ func (a *latentAttention) expand(p phase, s *latentState) {
 // backward returns the gradient of x.
 func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionState) tensor.Tensor {
 	ex, c, s := p.ex, a.cfg, state.(*latentState)
-	a.sparse.backward(p, s)
+	a.sparse.backward(p, &s.index)
 	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
 	p.in(Scores)
 	o := s.o.Tensor
@@ -204,7 +205,7 @@ func (a *latentAttention) queriesBackward(p phase, dq tensor.Tensor, s *latentSt
 // backwardWeight adds to the gradients of all weights.
 func (a *latentAttention) backwardWeight(p phase, state attentionState) {
 	s := state.(*latentState)
-	a.sparse.backwardWeight(p, s)
+	a.sparse.backwardWeight(p, &s.index)
 	a.out.backwardWeight(p, &s.linear.out)
 	a.kvUp.backwardWeight(p, &s.linear.kvUp)
 	a.kvNorm.backwardWeight(p, &s.kvNorm)
