@@ -29,16 +29,18 @@ var attentionShapes = []AttentionShape{
 	{Batch: 2, Seq: 5, Heads: 2, KeyDim: 4, ValueDim: 3, Scale: 0.7, Extra: 1, Sinks: []float32{-3, 2}, SinkGradients: make([]float32, 4)},
 }
 
-// choosing adds choices to a shape: every row has its own position, and others at random. A third
-// of the rows chooses no key before the last 100.
+// choosing adds choices to a shape: every row has its own position, and others at random, later
+// ones too. A third of the rows chooses no key before the last 100. With sinks, half of the rows
+// chooses none of its own position and the 20 before.
 func choosing(s AttentionShape) AttentionShape {
 	r, words := rand.New(rand.NewPCG(1, 2)), s.KeyWords()
 	s.Chosen, s.SinkGradients = make([]uint64, s.Batch*s.Seq*words), make([]float32, s.Batch*s.Heads)
 	for n := range s.Batch * s.Seq {
 		row, i := s.Chosen[n*words:(n+1)*words], n%s.Seq
-		row[i/64] |= 1 << (i % 64)
+		lacks := s.Sinks != nil && i%2 == 0
 		for j := range s.keys() {
-			if r.IntN(5) == 0 && (i%3 != 0 || j > i-100) {
+			near := lacks && j > i-20 && j <= i
+			if j == i && !lacks || r.IntN(5) == 0 && (i%3 != 0 || j > i-100) && !near {
 				row[j/64] |= 1 << (j % 64)
 			}
 		}
