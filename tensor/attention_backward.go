@@ -76,6 +76,15 @@ func (s AttentionShape) keyBlock(block int) (from, to, query int) {
 	return from, min(from+backwardKeys, s.Seq), from
 }
 
+// blockBefore returns the key block that the sums of the queries from lo on, in one block, come from
+// before this one: of the first block of other keys, the last one of these queries' positions.
+func (s AttentionShape) blockBefore(block, lo int) int {
+	if block == s.ownBlocks() {
+		return lo / backwardKeys
+	}
+	return block - 1
+}
+
 // attentionDeltas computes the deltas of heads [from, to).
 func attentionDeltas(_ *Exec, call operands, from, to int) {
 	for n := from; n < to; n++ {
@@ -173,11 +182,9 @@ func (t *backwardTile) keyBlock(ex *Exec, p *headProblem, block int) {
 func (t *backwardTile) queryBlock(ex *Exec, p *headProblem, block, lo, hi int) {
 	begin, to, _ := p.AttentionShape.keyBlock(block)
 	at, own := p.firstKey(p.sequence, lo), begin < p.Seq
-	from, before := max(at, begin), block-1
+	from := max(at, begin)
 	if own {
 		to = min(to, hi)
-	} else if begin == p.Seq {
-		before = lo / backwardKeys // the last block of these rows' positions
 	}
 	q, do, k, v := p.q.RowSlice(lo, hi), p.do.RowSlice(lo, hi), p.k.RowSlice(from, to), p.v.RowSlice(from, to)
 	scores, dprobs := tile(t.scores, hi-lo, to-from), tile(t.dprobs, hi-lo, to-from)
@@ -193,7 +200,7 @@ func (t *backwardTile) queryBlock(ex *Exec, p *headProblem, block, lo, hi int) {
 	matMul(ex, t.dk.Slice(from-begin, to-begin).Mat(), dscores.T(), q, true)
 	dq := t.dq.Slice(lo, hi).Mat()
 	if at < begin {
-		t.done.wait(before, hi)
+		t.done.wait(p.blockBefore(block, lo), hi)
 	}
 	t.keys.times(ex, dq, dscores, k, at < begin)
 	if own && to == hi && p.Extra == 0 || to == p.keys() && !own { // the last key block of these rows

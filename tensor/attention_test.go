@@ -252,6 +252,23 @@ func TestAttentionOnThreads(t *testing.T) {
 	testOnThreads(t, choosing(s))
 }
 
+// TestBlockBefore: the sums of queries go through all key blocks that they see, in order.
+func TestBlockBefore(t *testing.T) {
+	s := AttentionShape{Seq: 3*backwardKeys + 70, Extra: backwardKeys + 1}
+	for lo := 0; lo < s.Seq; lo += queryBlock {
+		last := -1
+		for block := range s.keyBlocks() {
+			if _, _, query := s.keyBlock(block); query > lo {
+				continue
+			}
+			if before := s.blockBefore(block, lo); block > 0 && before != last {
+				t.Errorf("queries from %d: block %d goes on after block %d, want %d", lo, block, before, last)
+			}
+			last = block
+		}
+	}
+}
+
 func testOnThreads(t *testing.T, s AttentionShape) {
 	for _, dtype := range floats {
 		a := newAttention(newGenerator(dtype, 0), s)
