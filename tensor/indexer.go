@@ -115,9 +115,9 @@ func kthLargest(values []float32, k int) (least uint32, ties int) {
 	return least, k
 }
 
-// ordered maps numbers to integers in the same order. Both zeros have one integer.
+// ordered maps numbers to integers in the same order. Sums of scores begin with 0, so none is -0.
 func ordered(v float32) uint32 {
-	u := math.Float32bits(v + 0)
+	u := math.Float32bits(v)
 	if u>>31 == 1 {
 		return ^u
 	}
