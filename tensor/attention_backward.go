@@ -76,7 +76,7 @@ func (s AttentionShape) keyBlock(block int) (from, to, query int) {
 	return from, min(from+backwardKeys, s.Seq), from
 }
 
-// blockBefore returns the key block that the sums of the queries from lo on, in one block, come from
+// blockBefore returns the key block that the sums of a block of queries, from lo on, come from
 // before this one: of the first block of other keys, the last one of these queries' positions.
 func (s AttentionShape) blockBefore(block, lo int) int {
 	if block == s.ownBlocks() {
