@@ -196,7 +196,10 @@ func referenceOf(t *testing.T, m *Model, b Batch) (*reference.Module, reference.
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.LatentEps, c.Softmax, c.NormTopK, c.OutputBias, c.Interleaved = cfg.latentEps(), cfg.ScoreFunc == Softmax, cfg.NormTopK, cfg.OutputBias, cfg.KVHeads == 0
+	c.LatentEps, c.Softmax, c.NormTopK, c.OutputBias, c.Interleaved = cfg.NormEps, cfg.ScoreFunc == Softmax, cfg.NormTopK, cfg.OutputBias, cfg.KVHeads == 0
+	if cfg.IndexHeads > 0 {
+		c.LatentEps = 1e-6
+	}
 	weights := map[string][]float32{}
 	for _, p := range m.Params() {
 		weights[p.Name] = p.Work.F32()
