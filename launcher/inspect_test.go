@@ -100,6 +100,9 @@ func TestInspectText(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
+	if sparse := succeed(t, "inspect", "deepseek-v3.2"); !strings.Contains(sparse, "keys and values of 128 heads, and keys of indexers") {
+		t.Errorf("no keys of indexers in\n%s", sparse)
+	}
 	if strings.Contains(out, "\nMTP module") || strings.Count(out, "\nall ") != 3 {
 		t.Errorf("parts that are not there, or sums that are missing:\n%s", out)
 	}

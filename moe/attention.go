@@ -56,7 +56,7 @@ type scoreState struct {
 // rotate rotates x, [tokens, 2·pairs], to the positions of the pass's tokens.
 func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
 	if p.decoding != nil {
-		p.decoding.rotate(p.ex, p.layer, x)
+		p.decoding.rotate(p.ex, p.layer, table, x)
 		return
 	}
 	here, n := p.positions(table)

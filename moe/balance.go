@@ -1,8 +1,6 @@
 package moe
 
 import (
-	"math"
-
 	"spmoe/tensor"
 	"spmoe/tensor/alloc"
 )
@@ -55,7 +53,7 @@ func (r *router) balanceLoss(p phase, s *routerState, losses []sequenceLoss, dsc
 	})
 	for i := range losses {
 		if !p.ex.Dry() {
-			losses[i].balance += math.RoundToEven(float64s(sums.Bytes())[i]*0x1p48) * 0x1p-48 // see Loss
+			losses[i].balance += roundedPart(float64s(sums.Bytes())[i])
 		}
 	}
 }
@@ -103,7 +101,7 @@ func (b balanceArgs) token(t int, share []float64) (inner float64) {
 // expert below the mean, down for one above it. It keeps the sum of the biases. load holds the
 // counts of all ranks.
 func (r *router) balance(load []int64) {
-	if r.cfg.BiasSpeed == 0 {
+	if r.cfg.BiasSpeed == 0 || r.cfg.warmsUp() {
 		return
 	}
 	var total int64

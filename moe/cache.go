@@ -14,6 +14,7 @@ type Cache struct {
 // layerCache is the cache of a layer: keys and values as training rounds them, head by head.
 type layerCache struct {
 	keys, values tensor.Tensor // [heads, capacity, keyDim], [heads, capacity, valueDim]
+	index        tensor.Tensor // of an indexer: [capacity, keyDim]
 }
 
 // Tokens returns the number of cached tokens.
@@ -23,9 +24,9 @@ func (c *Cache) Tokens() int { return c.tokens }
 func (c *Cache) Reset() { c.tokens = 0 }
 
 // rotate implements [decoding].
-func (d *decodePass) rotate(ex *tensor.Exec, layer int, x tensor.Matrix) {
+func (d *decodePass) rotate(ex *tensor.Exec, layer int, table *tensor.RotaryTable, x tensor.Matrix) {
 	d.each(func(e extension, lo, hi int) {
-		d.ropes[layer].From(e.cache.tokens).Rotate(ex, x.RowSlice(lo, hi), e.tokens)
+		d.ropes[layer].PairedAs(table).From(e.cache.tokens).Rotate(ex, x.RowSlice(lo, hi), e.tokens)
 	})
 }
 
@@ -41,6 +42,27 @@ func (d *decodePass) attend(ex *tensor.Exec, layer int, shape tensor.AttentionSh
 		tensor.Parallel(ex, n, work, job, attendSequences)
 	} else {
 		attendSequences(ex, job, 0, n)
+	}
+}
+
+// choose implements [decoding].
+func (d *decodePass) choose(ex *tensor.Exec, layer, topK int, x tensor.Indexer, room func(bytes int) tensor.Tensor) {
+	d.chosen = d.chosen[:0]
+	var ofSequences []tensor.Indexer
+	words := 0
+	d.each(func(e extension, lo, hi int) {
+		one, keys := x, e.cache.layers[layer].index
+		one.Batch, one.Seq, one.Queries, one.Room = 1, e.cache.tokens+e.tokens, e.tokens, e.cache.capacity
+		tensor.Convert(ex, keys.Slice(e.cache.tokens, one.Seq).Mat(), x.K.RowSlice(lo, hi))
+		one.Q, one.K, one.W = x.Q.RowSlice(lo, hi), keys.Mat(), x.W.RowSlice(lo, hi)
+		ofSequences = append(ofSequences, one)
+		words += e.tokens * one.KeyWords()
+	})
+	all := room(8 * words).U64()
+	for _, one := range ofSequences {
+		n := one.Queries * one.KeyWords()
+		tensor.ChooseKeys(ex, all[:n], topK, one)
+		d.chosen, all = append(d.chosen, all[:n]), all[n:]
 	}
 }
 
@@ -65,6 +87,9 @@ func attendSequences(ex *tensor.Exec, j cachedJob, from, to int) {
 		}
 		shape := j.shape
 		shape.Seq, shape.Batch, shape.Queries, shape.Room = end, 1, e.tokens, e.cache.capacity
+		if len(j.chosen) > 0 {
+			shape.Chosen = j.chosen[i]
+		}
 		tensor.CausalAttention(ex, j.o.Slice(lo, hi).Mat(), j.lse.F32()[lo*shape.Heads:hi*shape.Heads], j.q.Slice(lo, hi).Mat(), l.keys.Mat(), l.values.Mat(), shape)
 	}
 }
@@ -85,6 +110,7 @@ type extension struct {
 type decodePass struct {
 	ropes     []*tensor.RotaryTable // of each layer
 	sequences []extension           // of this rank
+	chosen    [][]uint64            // the keys that each sequence's queries see; empty: all
 }
 
 // each calls f for each sequence with its rows [lo, hi) of the pass.

@@ -25,6 +25,14 @@ type Config struct {
 	QKVBias    bool `toml:"qkv_bias" help:"add biases to queries, keys and values, in grouped-query attention"`
 	OutputBias bool `toml:"output_bias" help:"add a bias to the output of grouped-query attention"`
 
+	IndexHeads   int     `toml:"index_heads" help:"heads of the indexer, which chooses the keys of each query (DeepSeek sparse attention); 0: attention over all keys"`
+	IndexDim     int     `toml:"index_dim" help:"dimension of the indexer's heads and of its key"`
+	IndexTopK    int     `toml:"index_top_k" resume:"meaningful" help:"keys that a query attends to"`
+	IndexRope    string  `toml:"index_rope" help:"rotary pairs of the indexer: half (DeepSeek-V3.2) or interleaved (GLM-5)"`
+	IndexerTypes string  `toml:"indexer_types" help:"a letter per layer: F for a full indexer, S for the choice of the last layer with one, such as FFFSSSF; empty: all are full"`
+	IndexStage   string  `toml:"index_stage" resume:"meaningful" help:"training of the indexer: warmup (attention over all keys, only the indexer trains) or sparse (attention over chosen keys, everything trains); empty: sparse"`
+	IndexWeight  float64 `toml:"index_weight" resume:"meaningful" help:"weight of the indexer's loss; 0: the indexer does not train"`
+
 	Experts       int     `toml:"experts" help:"routed experts"`
 	TopK          int     `toml:"top_k" resume:"meaningful" help:"routed experts per token"`
 	ExpertInter   int     `toml:"expert_inter" help:"width of an expert"`

@@ -69,6 +69,9 @@ func (c Config) modulesOf(layer, seq int) []Module {
 	k := c.layer(layer)
 	norms := 2*c.Dim + k.residual.vectors() + k.attention.vectors()
 	all := []Module{norm(norms), scores(k.attention.shape(), seq)}
+	if c.hasIndexer(layer) {
+		all[1] = all[1].plus(c.indexScores(seq))
+	}
 	k.linears(func(l LinearLayer) {
 		m := l.module()
 		if last := &all[len(all)-1]; last.Part == m.Part {
@@ -129,12 +132,23 @@ func scores(s tensor.AttentionShape, seq int) Module {
 	return Module{Part: Scores, Class: Scores.Class(), FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward}}
 }
 
+// indexScores is what an indexer computes between its projections: products of its queries with its
+// key. What its loss computes again is not counted, and attention over chosen keys costs as much as
+// over all, because all products are computed.
+func (c Config) indexScores(seq int) Module {
+	forward := 2 * float64(c.IndexHeads*c.IndexDim) * float64(seq)
+	return Module{Part: Scores, Class: Scores.Class(), FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward}}
+}
+
 // KVCache returns the elements per token of a cache for generation: keys and values of all their
-// heads, of layers that predict the next token.
+// heads, and the keys of indexers, of layers that predict the next token.
 func (c Config) KVCache() (n int64) {
 	for i := range c.Layers {
 		shape := c.layer(i).attention.shape()
 		n += int64(shape.KVHeads * (shape.KeyDim + shape.ValueDim))
+		if c.hasIndexer(i) {
+			n += int64(c.IndexDim)
+		}
 	}
 	return n
 }

@@ -15,7 +15,7 @@ func partOf(name string) Part {
 		has  string
 		part Part
 	}{
-		{"norm.", Norms}, {".bias", Norms}, {"embed_tokens.", Embedding}, {"lm_head.", Head}, {"eh_proj.", Joint}, {".self_attn.", Projections},
+		{"norm.", Norms}, {".bias", Norms}, {".weights_proj.", Norms}, {"embed_tokens.", Embedding}, {"lm_head.", Head}, {"eh_proj.", Joint}, {".self_attn.", Projections},
 		{".mlp.gate.", Router}, {".shared_experts.", Shared}, {".experts.", Routed}, {".mlp.", Dense},
 	} {
 		if strings.Contains(name, p.has) {
@@ -31,6 +31,7 @@ func TestModulesOfBuiltModels(t *testing.T) {
 		"plain":      tiny(),
 		"mtp q_rank": with(tiny(), func(c *Config) { c.MTPLayers, c.QRank = 1, 10 }),
 		"no shared":  with(tiny(), func(c *Config) { c.SharedExperts = 0 }),
+		"indexers":   with(tiny(), func(c *Config) { choosing(c); c.MTPLayers = 1 }),
 		"only dense": with(tiny(), func(c *Config) { c.DenseLayers = 2 }),
 	}) {
 		t.Run(name, func(t *testing.T) {
@@ -101,6 +102,15 @@ func TestPublishedModules(t *testing.T) {
 	approx(t, "forward GFLOP of attention, all of it", forward[Scores], 2*10.23, 0.02)
 	approx(t, "forward GFLOP of the MTP module beside attention", forward["MTP"]-forward[Scores]/61, 3.23, 0.01)
 
+	// V3.2 is V3 with indexers: queries, key and its norm, weights of heads.
+	indexer := 1536*64*128 + 7168*128 + 2*128 + 7168*64
+	if got, v3 := mustFlavor(t, "deepseek-v3.2").Config.Count().Total, mustFlavor(t, "671B").Config.Count().Total; got != v3+61*int64(indexer) {
+		t.Errorf("V3.2 has %d parameters, V3 %d: want %d per layer more", got, v3, indexer)
+	}
+	glm := mustFlavor(t, "glm-5").Config.Count()
+	approx(t, "B parameters of GLM-5", float64(glm.Total)/1e9, 744, 1)
+	approx(t, "B active parameters of GLM-5", float64(glm.Active)/1e9, 40, 2)
+
 	cfg, err := FlavorByName("671B")
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +129,11 @@ func TestModuleFLOPs(t *testing.T) {
 			cfg.MTPLayers = mtp
 			n := cfg.Count()
 			attention := 6 * float64(cfg.Layers*cfg.Heads*(cfg.KeyDim()+cfg.ValueDim)*777)
+			for i := range cfg.Layers {
+				if cfg.hasIndexer(i) {
+					attention += 6 * float64(cfg.IndexHeads*cfg.IndexDim*777)
+				}
+			}
 			if got, want := cfg.FLOPsPerToken(777), 6*float64(n.Active-int64(cfg.Vocab*cfg.Dim))+attention; got != want {
 				t.Errorf("%s: %v FLOPs per token, want %v", f.Name, got, want)
 			}

@@ -179,6 +179,9 @@ func (d *Decoder) NewCache(capacity int) *Cache {
 				keys:   tensor.New(dtype, shape.KVHeads, capacity, shape.KeyDim),
 				values: tensor.New(dtype, shape.KVHeads, capacity, shape.ValueDim),
 			}
+			if m.Config.hasIndexer(b.layer) {
+				c.layers[b.layer].index = tensor.New(dtype, capacity, m.Config.IndexDim)
+			}
 		}
 	}
 	return c

@@ -161,8 +161,12 @@ func TestDecodingHasTheBitsOfTraining(t *testing.T) {
 			continue
 		}
 		cfg, name := latent, p.Name
-		if i%2 == 1 {
+		switch i % 3 {
+		case 1:
 			cfg, name = with(latent, sharedKeys), p.Name+", grouped queries"
+		case 2:
+			cfg, name = with(latent, choosing), p.Name+", chosen keys"
+			cfg.IndexTopK, cfg.IndexDim = 70, 32
 		}
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(i), 2))

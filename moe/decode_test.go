@@ -63,6 +63,9 @@ func TestExtendFollowsLogits(t *testing.T) {
 	for name, edit := range sharingKeys {
 		models[name] = with(tiny(), edit)
 	}
+	models["chosen keys"] = with(tiny(), func(c *Config) { choosing(c); c.IndexTopK = 4 })
+	models["chosen keys, halves"] = with(tiny(), func(c *Config) { choosing(c); c.IndexTopK, c.IndexRope = 2, halfPairs })
+	models["warmup"] = with(tiny(), func(c *Config) { choosing(c); c.IndexStage = indexWarmup })
 	for name, cfg := range models {
 		t.Run(name, func(t *testing.T) {
 			m := alone(t, cfg, tensor.FP32, 13)

@@ -13,10 +13,11 @@
 //
 //	generation    decode, cache
 //	forecasts     dry, stage_cut, flavors, counts, costs
-//	other files   hf_files, hf_keys, hf, hf_rope
+//	other files   hf_files, hf_indexer, hf_keys, hf, hf_rope
 //	model         routing, qkclip, products, stages, pass, forward, model, layers
 //	head          contexthead, head_gradient, head, head_sizes
-//	layers        block, join, layer, balance, router, ffn, mla, gqa, attention, norm
+//	layers        block, join, layer, balance, router, ffn, sparse, mla, indexer, gqa,
+//	              attention, norm
 //	construction  builder, sharded
 //	sums          embedded, passsums, sums, group, slice_sum, sum_host, remoterows, replicas,
 //	              deferred_wgrad, rest_rows, host
@@ -24,7 +25,7 @@
 //	products      linear, quantized, scales, draws, phase, activation, operands
 //	passes        share, sum_tree, param, pass_arenas, loss, batch
 //	configuration precisions, precision, selection, recipe, recompute, linears, parts, stage, rope,
-//	              init, config
+//	              init, indexing, config
 //
 // layers has the list of the kinds of each layer: attention, feed-forward and residual. block is a
 // layer with its norms and residuals, layer the experts of one. A module of multi-token prediction

@@ -170,6 +170,10 @@ func (d *DryRun) PassMemory(seq int) PassMemory {
 	shape := d.Config.layer(0).attention.shape()
 	shape.Seq = seq
 	m.Helping = float64(tensor.HelpingScratch(shape, d.precision.DType))
+	if c := d.Config; c.IndexHeads > 0 {
+		index := tensor.AttentionShape{Seq: seq, Heads: c.IndexHeads, KeyDim: c.IndexDim}
+		m.Helping = max(m.Helping, float64(tensor.IndexScratch(index, shape, d.precision.DType)))
+	}
 	return m
 }
 

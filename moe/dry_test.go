@@ -69,7 +69,18 @@ func TestDryRun(t *testing.T) {
 			c.world, c.ep, c.tp, c.recompute = 2, 2, 2, RecomputeSelective
 			c.change = func(m *Config) { m.MTPLayers, m.BalanceAlpha = 1, 0.1 }
 		},
-		"deferred": func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
+		"chosen keys": func(c *dryCase) {
+			c.world, c.ep, c.passes, c.precision = 2, 2, 2, "mxfp8"
+			c.change = func(m *Config) { choosing(m); m.QRank, m.IndexDim = 32, 32 }
+		},
+		"chosen keys, once, MTP": func(c *dryCase) {
+			c.once = true
+			c.change = func(m *Config) { choosing(m); m.IndexerTypes, m.MTPLayers = "FSS", 1 }
+		},
+		"chosen keys, selective": func(c *dryCase) { c.recompute, c.split, c.change = RecomputeSelective, true, choosing },
+		"chosen keys, full":      func(c *dryCase) { c.recompute, c.change = RecomputeFull, choosing },
+		"warmup":                 func(c *dryCase) { c.change = func(m *Config) { choosing(m); m.IndexStage = indexWarmup } },
+		"deferred":               func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
 	} {
 		c := base
 		change(&c)

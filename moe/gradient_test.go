@@ -103,6 +103,32 @@ func TestGradientsOfPackedDocuments(t *testing.T) {
 	}
 }
 
+// TestGradientsOfChosenKeys: indexers and what they choose, in both stages, with the choice of
+// another layer, documents, and predictions further ahead.
+func TestGradientsOfChosenKeys(t *testing.T) {
+	few := func(c *Config) { choosing(c); c.IndexTopK = 3 }
+	for name, c := range map[string]struct {
+		edit      func(c *Config)
+		documents bool
+	}{
+		"interleaved":  {few, false},
+		"halves":       {func(c *Config) { few(c); c.IndexRope, c.IndexerTypes, c.NormEps = halfPairs, "", 1e-3 }, false},
+		"documents":    {few, true},
+		"mtp":          {func(c *Config) { few(c); c.MTPLayers, c.MTPWeight, c.BalanceAlpha = 1, 0.4, 0.1 }, false},
+		"one key":      {func(c *Config) { few(c); c.IndexTopK = 1 }, false},
+		"warmup":       {func(c *Config) { few(c); c.IndexStage = indexWarmup }, false},
+		"warmup, docs": {func(c *Config) { few(c); c.IndexStage, c.MTPLayers = indexWarmup, 1 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := batchOf(6, 3, 14, 32)
+			if c.documents {
+				b.First = packed(3, 14)
+			}
+			checkGradients(t, with(tiny(), c.edit), b)
+		})
+	}
+}
+
 // checkGradients compares the loss and all gradients of a pass with those of the reference, which
 // makes the same choices of experts. It returns the loss.
 func checkGradients(t *testing.T, cfg Config, b Batch) float64 {
@@ -171,6 +197,9 @@ func referenceOf(t *testing.T, m *Model, b Batch) (*reference.Module, reference.
 		t.Fatal(err)
 	}
 	c.LatentEps, c.Softmax, c.NormTopK, c.OutputBias, c.Interleaved = cfg.NormEps, cfg.ScoreFunc == Softmax, cfg.NormTopK, cfg.OutputBias, cfg.KVHeads == 0
+	if cfg.IndexHeads > 0 {
+		c.LatentEps = 1e-6
+	}
 	weights := map[string][]float32{}
 	for _, p := range m.Params() {
 		weights[p.Name] = p.Work.F32()
@@ -196,8 +225,11 @@ func referenceOf(t *testing.T, m *Model, b Batch) (*reference.Module, reference.
 		if c.Sparse(i) && cfg.BalanceAlpha > 0 {
 			losses[fmt.Sprintf("model.layers.%d.mlp.gate.sequence_balance", i)] = cfg.BalanceAlpha
 		}
+		if cfg.hasIndexer(i) {
+			losses[fmt.Sprintf("model.layers.%d.self_attn.indexer.loss", i)] = cfg.IndexWeight
+		}
 	}
-	call.Losses = losses
+	call.Losses, call.Warmup = losses, cfg.warmsUp()
 	modules := c.Modules()
 	return modules[len(modules)-1], call
 }

@@ -34,6 +34,13 @@ func with(cfg Config, edit func(c *Config)) Config {
 // grouped limits a config to two of four expert groups.
 func grouped(c *Config) { c.Groups, c.TopKGroups = 4, 2 }
 
+// choosing makes queries choose 9 keys, by indexers that train. A third layer shares the choice of
+// the second one.
+func choosing(c *Config) {
+	c.Layers, c.IndexerTypes, c.IndexRope, c.QRank = 3, "FFS", interleavedPairs, max(c.QRank, 10)
+	c.IndexHeads, c.IndexDim, c.IndexTopK, c.IndexWeight = 3, max(8, c.RopeDim), 9, 0.7
+}
+
 // stretched turns YaRN on, with factors that reach both the tables and the softmax scale.
 func stretched(c *Config) {
 	c.YaRN = YaRN{Factor: 4, OriginalPositions: 16, BetaFast: 4, BetaSlow: 1, MScale: 0.707, MScaleAllDim: 1}
@@ -241,5 +248,5 @@ func distance(x, y []float32) float64 {
 
 // objective returns what Train's gradients are those of, from the loss of a whole batch.
 func (l Loss) objective(cfg Config) float64 {
-	return l.Sum/float64(l.Tokens) + cfg.MTPWeight*l.Ahead/float64(max(l.AheadTokens, 1)) + l.Balance
+	return l.Sum/float64(l.Tokens) + cfg.MTPWeight*l.Ahead/float64(max(l.AheadTokens, 1)) + l.Balance + cfg.IndexWeight*l.Index
 }

@@ -9,10 +9,12 @@ import (
 
 // Families of models of the library transformers, by model_type.
 const (
-	hfDeepSeek2 = "deepseek_v2"
-	hfDeepSeek3 = "deepseek_v3"
-	hfQwen3     = "qwen3_moe" // without selection biases
-	hfGLM4      = "glm4_moe"
+	hfDeepSeek2  = "deepseek_v2"
+	hfDeepSeek3  = "deepseek_v3"
+	hfDeepSeek32 = "deepseek_v32"
+	hfQwen3      = "qwen3_moe" // without selection biases
+	hfGLM4       = "glm4_moe"
+	hfGLM5       = "glm_moe_dsa"
 )
 
 // hfConfig has the keys of Hugging Face's config.json. The tag hf names the families that have a
@@ -44,25 +46,27 @@ type hfConfig struct {
 	TieEmbeddings  bool            `json:"tie_word_embeddings"`
 	AttentionBias  bool            `json:"attention_bias"`
 
-	DenseLayers   int     `json:"first_k_dense_replace" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
-	Experts       int     `json:"n_routed_experts" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
-	SharedExperts *int    `json:"n_shared_experts" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
-	Groups        *int    `json:"n_group" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
-	TopKGroups    *int    `json:"topk_group" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
-	ScoreFunc     string  `json:"scoring_func" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
-	RouteScale    decimal `json:"routed_scaling_factor" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
-	MTPLayers     int     `json:"num_nextn_predict_layers" hf:"deepseek_v2 deepseek_v3 glm4_moe"`
+	DenseLayers   int     `json:"first_k_dense_replace" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	Experts       int     `json:"n_routed_experts" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	SharedExperts *int    `json:"n_shared_experts" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	Groups        *int    `json:"n_group" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	TopKGroups    *int    `json:"topk_group" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	ScoreFunc     string  `json:"scoring_func" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	RouteScale    decimal `json:"routed_scaling_factor" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	MTPLayers     int     `json:"num_nextn_predict_layers" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
 
-	MoEFreq        *int    `json:"moe_layer_freq" hf:"deepseek_v2 deepseek_v3"`
-	QRank          *int    `json:"q_lora_rank" hf:"deepseek_v2 deepseek_v3"`
-	KVRank         int     `json:"kv_lora_rank" hf:"deepseek_v2 deepseek_v3"`
-	NopeDim        int     `json:"qk_nope_head_dim" hf:"deepseek_v2 deepseek_v3"`
-	RopeDim        int     `json:"qk_rope_head_dim" hf:"deepseek_v2 deepseek_v3"`
-	ValueDim       int     `json:"v_head_dim" hf:"deepseek_v2 deepseek_v3"`
-	TopKMethod     string  `json:"topk_method" hf:"deepseek_v2 deepseek_v3"`
-	BalanceAlpha   decimal `json:"aux_loss_alpha" hf:"deepseek_v2 deepseek_v3"` // DeepSeek's own code has it, the library has not
-	BySequence     *bool   `json:"seq_aux" hf:"deepseek_v2 deepseek_v3"`
-	RopeInterleave *bool   `json:"rope_interleave" hf:"deepseek_v2 deepseek_v3"`
+	MoEFreq        *int    `json:"moe_layer_freq" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	QRank          *int    `json:"q_lora_rank" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	KVRank         int     `json:"kv_lora_rank" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	NopeDim        int     `json:"qk_nope_head_dim" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	RopeDim        int     `json:"qk_rope_head_dim" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	ValueDim       int     `json:"v_head_dim" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	TopKMethod     string  `json:"topk_method" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	BalanceAlpha   decimal `json:"aux_loss_alpha" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"` // DeepSeek's own code has it, the library has not
+	BySequence     *bool   `json:"seq_aux" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	RopeInterleave *bool   `json:"rope_interleave" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+
+	hfIndexer
 
 	QKNorm bool `json:"use_qk_norm" hf:"glm4_moe"`
 
@@ -71,6 +75,24 @@ type hfConfig struct {
 	SparseStep    *int  `json:"decoder_sparse_step" hf:"qwen3_moe"`
 	DenseNumbers  []int `json:"mlp_only_layers" hf:"qwen3_moe"`
 	SlidingWindow bool  `json:"use_sliding_window" hf:"qwen3_moe"`
+}
+
+// hfIndexer has the keys of the families with an indexer.
+type hfIndexer struct {
+	IndexHeads int `json:"index_n_heads" hf:"deepseek_v32 glm_moe_dsa"`
+	IndexDim   int `json:"index_head_dim" hf:"deepseek_v32 glm_moe_dsa"`
+	IndexTopK  int `json:"index_topk" hf:"deepseek_v32 glm_moe_dsa"`
+	// Code of other libraries reads it. transformers has one value per family.
+	IndexInterleave *bool `json:"indexer_rope_interleave" hf:"deepseek_v32 glm_moe_dsa"`
+
+	LayerTypes []string `json:"layer_types" hf:"deepseek_v32 glm_moe_dsa"`
+	FeedTypes  []string `json:"mlp_layer_types" hf:"deepseek_v32 glm_moe_dsa"`
+
+	// Which layers share choices: a list, a pattern of letters, or every IndexFreq-th layer.
+	IndexerTypes []string `json:"indexer_types" hf:"glm_moe_dsa"`
+	IndexPattern *string  `json:"index_topk_pattern" hf:"glm_moe_dsa"`
+	IndexFreq    *int     `json:"index_topk_freq" hf:"glm_moe_dsa"`
+	IndexOffset  *int     `json:"index_skip_topk_offset" hf:"glm_moe_dsa"`
 }
 
 // apply sets what all families have, and what all except Qwen3-MoE have.

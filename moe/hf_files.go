@@ -13,6 +13,10 @@ import (
 // HFModelType returns the model_type of the family that MarshalHF writes.
 func (c Config) HFModelType() string {
 	switch {
+	case c.IndexHeads > 0 && c.IndexRope == interleavedPairs:
+		return hfGLM5
+	case c.IndexHeads > 0:
+		return hfDeepSeek32
 	case c.KVHeads == 0:
 		return hfDeepSeek3
 	case c.isQwen3():
@@ -27,9 +31,10 @@ func (c Config) isQwen3() bool {
 	return c.QKNorm && c.QKVBias == c.OutputBias && c.NopeDim == 0 && c.MTPLayers == 0 && (plain || c.MoELayers() == 0)
 }
 
-// MarshalHF writes the configuration as a Hugging Face config.json of a DeepSeek-V3 model. With
-// grouped-query attention, it is that of a Qwen3-MoE model if the family has all that the model
-// has, and of a GLM-4.5 model otherwise.
+// MarshalHF writes the configuration as a Hugging Face config.json of a DeepSeek-V3 model. With an
+// indexer, it is that of a DeepSeek-V3.2 or GLM-5 model, by its rotary pairs. With grouped-query
+// attention, it is that of a Qwen3-MoE model if the family has all that the model has, and of a
+// GLM-4.5 model otherwise.
 func (c Config) MarshalHF() ([]byte, error) {
 	kind := c.HFModelType()
 	h := map[string]any{
@@ -51,6 +56,9 @@ func (c Config) MarshalHF() ([]byte, error) {
 	if kind != hfDeepSeek3 { // newer versions of the library need rope_parameters
 		h["head_dim"], rope.Theta = c.KeyDim(), (*decimal)(&c.RopeTheta)
 	}
+	if c.IndexHeads > 0 {
+		h["head_dim"], h["rope_parameters"] = c.RopeDim, rope
+	}
 	if kind != hfQwen3 {
 		maps.Copy(h, map[string]any{
 			"first_k_dense_replace": c.DenseLayers, "n_routed_experts": c.Experts, "n_shared_experts": c.SharedExperts,
@@ -71,6 +79,9 @@ func (c Config) MarshalHF() ([]byte, error) {
 		h["rope_parameters"] = rope
 	default:
 		c.addDeepSeek(h)
+		if err := c.addIndexer(h, kind); err != nil {
+			return nil, err
+		}
 	}
 	return json.MarshalIndent(h, "", "  ")
 }
@@ -147,7 +158,9 @@ func parseHF(data []byte) (c Config, notes []string, err error) {
 		err = h.applyHeads(&c, float64(h.partial(0.5)))
 		c.QKNorm, c.QKVBias = h.QKNorm, h.AttentionBias
 	default:
-		err = h.applyDeepSeek(&c)
+		if err = h.applyDeepSeek(&c); err == nil && (h.ModelType == hfDeepSeek32 || h.ModelType == hfGLM5) {
+			err = h.applyIndexer(&c)
+		}
 	}
 	return c, notes, err
 }

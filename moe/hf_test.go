@@ -51,9 +51,11 @@ func TestHFRoundTrip(t *testing.T) {
 			c.ScoreFunc, c.RouteScale, c.SharedExperts, c.BiasSpeed = Softmax, 1, 0, 0
 		})
 	}
+	configs["V3.2, halves"] = with(unlikeBase(), func(c *Config) { choosing(c); c.IndexRope, c.IndexerTypes, c.IndexWeight = halfPairs, "", 1 })
+	configs["GLM-5, shared"] = with(unlikeBase(), func(c *Config) { choosing(c); c.IndexerTypes, c.IndexWeight = "FFSFS"[:c.Layers], 1 })
 	for name, cfg := range configs {
 		if family, _, ok := strings.Cut(name, ", "); ok {
-			if want := map[string]string{"GLM-4.5": "glm4_moe", "Qwen3": "qwen3_moe"}[family]; cfg.HFModelType() != want {
+			if want := map[string]string{"GLM-4.5": "glm4_moe", "Qwen3": "qwen3_moe", "V3.2": "deepseek_v32", "GLM-5": "glm_moe_dsa"}[family]; cfg.HFModelType() != want {
 				t.Errorf("%s is %s", name, cfg.HFModelType())
 			}
 		}
@@ -179,7 +181,7 @@ func TestParseHFRefuses(t *testing.T) {
 		edit  object
 		words []string
 	}{
-		"model_type":         {object{"model_type": "llama"}, []string{`model_type is "llama"`, "only deepseek_v2, deepseek_v3, glm4_moe, qwen3_moe are supported"}},
+		"model_type":         {object{"model_type": "llama"}, []string{`model_type is "llama"`, "only deepseek_v2, deepseek_v3, deepseek_v32, glm4_moe, glm_moe_dsa, qwen3_moe are supported"}},
 		"tied embeddings":    {object{"tie_word_embeddings": true}, []string{"tie_word_embeddings is true", "only untied"}},
 		"group-limited":      {object{"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2}, []string{"group_limited_greedy with 4 groups", "noaux_tc"}},
 		"topk_method":        {object{"topk_method": "dense"}, []string{`topk_method is "dense"`, "noaux_tc and greedy"}},

@@ -14,8 +14,11 @@ import (
 // layer returns the kinds of a layer. The layers that predict further ahead follow the others.
 func (c Config) layer(i int) layerKinds {
 	k := layerKinds{attention: latentKind{c}, feed: expertsKind{c}, residual: streamKind{}}
-	if c.KVHeads != 0 {
+	switch {
+	case c.KVHeads != 0:
 		k.attention = groupedKind{c}
+	case c.IndexHeads != 0:
+		k.attention = sparseKind{latentKind{c}, c.sharesChoice(i)}
 	}
 	if c.IsDense(i) {
 		k.feed = denseKind{c}
@@ -71,6 +74,7 @@ func (c Config) Validate() error {
 		f.validate(must)
 	}
 	c.layer(0).attention.validate(must)
+	c.validateIndexer(must)
 	must(c.RopeDim%2 == 0, "model.rope_dim is %d: it must be even (rotary pairs)", c.RopeDim)
 	must(c.DenseLayers >= 0 && c.DenseLayers <= c.Layers, "model.dense_layers is %d: give 0 to %d (model.layers)", c.DenseLayers, c.Layers)
 	must(c.DenseLayers == 0 || c.DenseInter > 0 && c.DenseInter <= maxInter, "model.dense_inter is %d: give 1 to %d", c.DenseInter, maxInter)
@@ -112,6 +116,10 @@ func (p Precision) CheckContext(c Config, l mesh.Layout, seq int) error {
 	n := l.Sharers()
 	if n < 2 {
 		return nil
+	}
+	if c.IndexHeads > 0 {
+		return fmt.Errorf("%s is %d and model.index_heads is %d: the indexer's loss is a sum over all heads of attention, and ranks that share a sequence have some each: give degrees of 1, and use dp, ep, fsdp or pp instead",
+			l.SharersName(), n, c.IndexHeads)
 	}
 	if unit := n * p.contextUnit(); seq%unit != 0 {
 		return fmt.Errorf("seq is %d: the %d ranks that share a sequence (%s) take whole blocks of %d tokens each: give a multiple of %d", seq, n, l.SharersName(), p.contextUnit(), unit)

@@ -94,7 +94,7 @@ func (w way) train(t *testing.T, cfg Config, sizes outputSizes, precision string
 			}
 			loss.Add(one)
 		}
-		sums := []float64{loss.Sum, loss.Ahead, loss.Balance, float64(loss.Dropped)}
+		sums := []float64{loss.Sum, loss.Ahead, loss.Balance, float64(loss.Dropped), loss.Index}
 		if err := collective.AllReduce(c, sums, collective.Sum); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (w way) train(t *testing.T, cfg Config, sizes outputSizes, precision string
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		out.loss = Loss{Sum: sums[0], Ahead: sums[1], Balance: sums[2], Dropped: int(sums[3])}
+		out.loss = Loss{Sum: sums[0], Ahead: sums[1], Balance: sums[2], Dropped: int(sums[3]), Index: sums[4]}
 		for _, param := range m.Params() {
 			out.grads[param.Name] = slices.Clone(param.Grad.F32())
 		}
@@ -186,6 +186,7 @@ func TestOneResult(t *testing.T) {
 	}{
 		{"ranks", trees, whole, 8, 64, "fp32, bf16, mxfp8, mxfp8-experts, mxfp8-wgrad-bf16, bf16 by h100, mxfp8 by b200", ranks},
 		{"grouped queries", with(trees, sharedKeys), whole, 8, 64, "bf16, mxfp8", ranks},
+		{"chosen keys", with(trees, choosing), whole, 8, 64, "fp32, bf16, mxfp8", append(passes[1:3:3], ranks[1:]...)},
 		{"passes", many, whole, 8, 64, "fp32, bf16, mxfp8, mxfp8-wgrad-bf16", passes},
 		{"passes, other formats", many, whole, 8, 64, "mxint8, mxfp6-e2m3, mxfp4, bf16 by h100, mxfp4-e2m1", passes[2:4]},
 		{"scales of tensors", with(trees, func(c *Config) { c.Layers = 3 }), whole, 8, 128, "nvfp4, fp8-block, fp8-tensor", []way{{ranks: 4, ep: 2}, {ranks: 4, exchange: "standard"}, {ranks: 2, threads: 2}}},

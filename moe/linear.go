@@ -150,10 +150,27 @@ func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 // backward returns the gradient of x, dx = dy·W[g], in the arena to. A fused phase also adds the
 // weight's gradient while dy is in the caches. Otherwise backwardWeight does so later, from s.
 func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearState) tensor.Tensor {
-	s.dy = dy
-	s.dy.rowGroups = s.x.rowGroups
 	p.in(l.part)
 	dx := like(to, s.x.Tensor)
+	defer p.ex.Release(l.gradient(p, dy, s))
+	if l.divided(p, &s.dy) {
+		l.columns.backward(p, l, dx, &s.dy)
+	} else {
+		l.backwardInput(p.ex, dx.Mat(), &s.dy)
+	}
+	return dx
+}
+
+// backwardDetached is backward for an input whose gradient nobody needs.
+func (l *linear) backwardDetached(p phase, dy activation, s *linearState) {
+	p.in(l.part)
+	p.ex.Release(l.gradient(p, dy, s))
+}
+
+// gradient is backward without dx. What it takes from the arena after the mark is for dx.
+func (l *linear) gradient(p phase, dy activation, s *linearState) tensor.Mark {
+	s.dy = dy
+	s.dy.rowGroups = s.x.rowGroups
 	if p.fused {
 		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input share it
 		if l.shared && s.x.ends == nil {
@@ -161,17 +178,11 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 		}
 	}
 	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
 	l.mx.quantizeGradient(p, &s.dy)
 	if p.fused {
 		l.backwardWeight(p, s) // first, so that the next layer finds dx in the caches
 	}
-	if l.divided(p, &s.dy) {
-		l.columns.backward(p, l, dx, &s.dy)
-	} else {
-		l.backwardInput(p.ex, dx.Mat(), &s.dy)
-	}
-	return dx
+	return mark
 }
 
 // backwardInput sets dx = dy·W[g].
@@ -191,14 +202,14 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 // groups, it sums sequence by sequence.
 func (l *linear) backwardWeight(p phase, s *linearState) {
 	if l.bias != nil {
-		l.biasGradient(p, s.dy.Tensor)
+		l.bias.addRows(p, s.dy.Tensor)
 	}
 	l.owner.add(p, l, s)
 }
 
-// biasGradient adds the sum of the rows of dy to the bias's gradient of this step. It is the
-// gradient of a weight for inputs of 1, and so has its order of sums.
-func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
+// addRows adds the sum of the rows of dy to the gradient of a bias in this step. It is the gradient
+// of a weight for inputs of 1, and so has its order of sums.
+func (w *weight) addRows(p phase, dy tensor.Tensor) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	one, ones := p.ex.New(tensor.FP32, 1), p.ex.New(dy.DType(), dy.Dim(0), 1)
@@ -206,7 +217,7 @@ func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
 		one.F32()[0] = 1
 	}
 	tensor.Convert(p.ex, ones.Mat(), one.Broadcast(dy.Dim(0)))
-	l.bias.owner.(biasOwner).addRows(p, l.bias, dy, ones)
+	w.owner.(biasOwner).addRows(p, w, dy, ones)
 }
 
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"spmoe/collective"
@@ -27,6 +28,7 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 		"tiny, batch 1": {spreadModel(), tensor.BF16, 1, RecomputeNone, 1},
 		"gathered":      {large, tensor.BF16, 1, RecomputeNone, 6},
 		"shared keys":   {with(large, sharedKeys), tensor.BF16, 8, RecomputeSelective, 1},
+		"chosen keys":   {with(large, choosing), tensor.BF16, 8, RecomputeNone, 2},
 		"full":          {large, tensor.BF16, 8, RecomputeFull, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,13 +66,17 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 func TestNothingOutlivesItsMemory(t *testing.T) {
 	shallow := with(quantizable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
 	b := batchOf(51, 2, 32, shallow.Vocab)
-	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "nvfp4"} {
+	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "nvfp4", "bf16, chosen keys", "mxfp8, chosen keys"} {
 		cfg := shallow
+		precision, sparse := strings.CutSuffix(precision, ", chosen keys")
 		if precision == "nvfp4" {
 			cfg.Layers, cfg.MTPLayers = 3, 0 // the last one is in BF16
 		}
+		if sparse {
+			choosing(&cfg)
+		}
 		for _, mode := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull} {
-			t.Run(fmt.Sprintf("%s/%v", precision, mode), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%v, chosen keys %t", precision, mode, sparse), func(t *testing.T) {
 				var want map[string][]float32
 				for _, poison := range []bool{false, true} {
 					m, err := quantizedMember(collective.NewWorld(1).Comm(0), cfg, precision, 32)
@@ -106,7 +112,7 @@ func (m *member) everything(b Batch) (map[string][]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	all["losses"] = []float32{float32(trained.Sum), float32(trained.Ahead), float32(evaluated.Sum), float32(evaluated.Ahead)}
+	all["losses"] = []float32{float32(trained.Sum), float32(trained.Ahead), float32(trained.Index), float32(evaluated.Sum), float32(evaluated.Ahead)}
 	logits, err := m.logits(b.Inputs, b.Seq)
 	if err != nil {
 		return nil, err

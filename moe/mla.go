@@ -19,6 +19,8 @@ type latentAttention struct {
 	out    linear // [dim, heads·valueDim]
 
 	queryRows, keyRows HeadRows // of q or qUp, and of kvUp
+
+	sparse *sparseKeys // chooses the keys of each query; nil: it attends to all
 }
 
 // latentState is the state of latentAttention in a pass.
@@ -28,6 +30,8 @@ type latentState struct {
 	qLatent  activation    // [tokens, qRank]
 	down     tensor.Tensor // [tokens, kvRank + ropeDim]: latent, before its norm | rotary key
 	kvLatent activation    // [tokens, kvRank]
+
+	index indexState
 
 	qNorm, kvNorm normState
 	linear        struct{ q, qDown, qUp, kvDown, kvUp, out linearState }
@@ -69,7 +73,7 @@ func (c latentKind) build(b *builder, prefix string, layer int, rope *tensor.Rot
 	plain, query := truncNormal(linearStd), (*Param)(nil)
 	if c.QRank > 0 {
 		b.linear(&a.qDown, Projections, prefix+"q_a_proj", c.QRank, c.Dim, plain)
-		a.qNorm = newNorm(b, prefix+"q_a_layernorm", c.QRank, c.NormEps)
+		a.qNorm = newNorm(b, prefix+"q_a_layernorm", c.QRank, c.latentEps())
 		query = b.linear(&a.qUp, Projections, prefix+"q_b_proj", c.Heads*c.KeyDim(), c.QRank, plain)
 	} else {
 		query = b.linear(&a.q, Projections, prefix+"q_proj", c.Heads*c.KeyDim(), c.Dim, plain)
@@ -77,7 +81,7 @@ func (c latentKind) build(b *builder, prefix string, layer int, rope *tensor.Rot
 	a.queryRows = HeadRows{Rows: c.KeyDim(), Root: c.NopeDim, Whole: c.RopeDim}
 	query.Heads = &a.queryRows
 	b.linear(&a.kvDown, Projections, prefix+"kv_a_proj_with_mqa", c.KVRank+c.RopeDim, c.Dim, plain)
-	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", c.KVRank, c.NormEps)
+	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", c.KVRank, c.latentEps())
 	key := b.linear(&a.kvUp, Projections, prefix+"kv_b_proj", c.Heads*(c.NopeDim+c.ValueDim), c.KVRank, plain)
 	a.keyRows = HeadRows{Rows: c.NopeDim + c.ValueDim, Root: c.NopeDim}
 	key.Heads = &a.keyRows
@@ -109,7 +113,9 @@ func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
 	a.expand(p, s)
 	s.gather(p, p.saved, p.cheap, p.cheap)
-	s.attend(p, c.shape(), a.queryRows.Top)
+	shape := a.sparse.choose(p, c.shape(), &s.x, &s.qLatent, &s.index)
+	s.attend(p, shape, a.queryRows.Top)
+	a.sparse.computeLoss(p, &s.scoreState, &s.index)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
 
@@ -123,6 +129,7 @@ func (a *latentAttention) recompute(p phase, x tensor.Tensor, state attentionSta
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantizes it again
 	a.expand(p, s)
 	s.gather(p, nil, p.cheap, p.cheap)
+	a.sparse.recompute(p, &s.x, &s.index)
 }
 
 // queries returns the queries of all heads before rotation.
@@ -154,6 +161,7 @@ func (a *latentAttention) expand(p phase, s *latentState) {
 // backward returns the gradient of x.
 func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionState) tensor.Tensor {
 	ex, c, s := p.ex, a.cfg, state.(*latentState)
+	a.sparse.backward(p, &s.index)
 	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
 	p.in(Scores)
 	o := s.o.Tensor
@@ -197,6 +205,7 @@ func (a *latentAttention) queriesBackward(p phase, dq tensor.Tensor, s *latentSt
 // backwardWeight adds to the gradients of all weights.
 func (a *latentAttention) backwardWeight(p phase, state attentionState) {
 	s := state.(*latentState)
+	a.sparse.backwardWeight(p, &s.index)
 	a.out.backwardWeight(p, &s.linear.out)
 	a.kvUp.backwardWeight(p, &s.linear.kvUp)
 	a.kvNorm.backwardWeight(p, &s.kvNorm)

@@ -124,6 +124,9 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	m.addLayers(b, rankContext{mesh.EP, exchange})
 	var err error
 	m.Groups, err = b.groups()
+	for _, p := range m.Params() {
+		p.Frozen = cfg.freezes(p.Name)
+	}
 	m.sums.groups, m.output.host = m.Groups, m.host
 	m.sharded = b.dense.sharded
 	return m, err

@@ -18,6 +18,8 @@ type Param struct {
 	Part  PartKey // the part of the model that it belongs to
 	Class Class
 	Heads *HeadRows // of a projection that QK-clip scales
+	// The optimizer leaves it as it is, and its gradient is not part of the norm.
+	Frozen bool
 }
 
 // Len returns the number of elements.

@@ -189,6 +189,7 @@ func TestPassesInFlight(t *testing.T) {
 	dense := with(whole, func(c *Config) { c.DenseLayers, c.MTPLayers = 2, 0 })
 	odd := with(quantizable(72, 40), func(c *Config) { c.TopK = 3 })
 	queries, unnormed := with(whole, sharedKeys), with(spreadModel(), sharingKeys["no norms"])
+	keys := with(whole, choosing)
 	wire := ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8}
 	for _, c := range []interleaving{
 		{whole, "bf16", "onesided", ep.Options{}, RecomputeNone, 1, true},
@@ -207,8 +208,10 @@ func TestPassesInFlight(t *testing.T) {
 		{queries, "mxfp8", "onesided", ep.Options{}, RecomputeFull, 2, true},
 		{queries, "fp32", "onesided", ep.Options{}, RecomputeSelective, 4, false},
 		{unnormed, "bf16", "onesided", ep.Options{}, RecomputeFull, 1, false},
+		{keys, "bf16", "onesided", ep.Options{}, RecomputeFull, 2, false},
+		{keys, "mxfp8", "onesided", ep.Options{}, RecomputeSelective, 1, true},
 	} {
-		name := fmt.Sprintf("%s/%v/np%d/kv%d/%s/%+v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.KVHeads, c.exchange, c.wire, c.gathered)
+		name := fmt.Sprintf("%s/%v/np%d/kv%d/index%d/%s/%+v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.KVHeads, c.cfg.IndexHeads, c.exchange, c.wire, c.gathered)
 		t.Run(name, c.check)
 	}
 }

@@ -27,6 +27,9 @@ type passState struct {
 	sequences []sequenceLoss // of this rank
 	loss      Loss
 
+	chosen  tensor.Tensor // the keys that the last indexer has chosen: see sparseKeys
+	choices tensor.Tensor // memory for them, if there is no backward pass
+
 	place   int      // in the order in which the passes of a step add to the gradients
 	earlier uint64   // rows of earlier passes, and of earlier ranks in this one: see Pass.locate
 	rows    []uint64 // memory for the indices of rows: see draws
@@ -70,8 +73,11 @@ type phase struct {
 // decoding is what attention needs of the earlier tokens of sequences that are extended. All
 // matrices have the rows of the pass.
 type decoding interface {
-	// rotate rotates x, [tokens, 2·pairs], to the positions of its tokens.
-	rotate(ex *tensor.Exec, layer int, x tensor.Matrix)
+	// rotate rotates x, [tokens, 2·pairs], to the positions of its tokens, with the pairs of table.
+	rotate(ex *tensor.Exec, layer int, table *tensor.RotaryTable, x tensor.Matrix)
+	// choose appends keys of an indexer to the cache of a layer, and chooses the keys that attend
+	// sees from now on. room returns memory for the choices.
+	choose(ex *tensor.Exec, layer, topK int, x tensor.Indexer, room func(bytes int) tensor.Tensor)
 	// attend appends k and v to the cache of a layer, and sets o to the output of attention.
 	attend(ex *tensor.Exec, layer int, shape tensor.AttentionShape, o, q, k, v tensor.Tensor)
 }

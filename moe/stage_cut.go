@@ -1,18 +1,26 @@
 package moe
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Stages cuts the model into n stages, such that the one with the most FLOPs per token has as few
 // as possible, for sequences of seq tokens. The head counts like a layer, together with the layers
 // that predict further ahead. With more stages than layers, the embedding or the head are alone.
 func (c Config) Stages(n, seq int) ([]Stage, error) {
 	costs := c.itemCosts(seq)
-	if n < 1 || n > len(costs) {
-		return nil, fmt.Errorf("%d stages for a model of %d layers: give 1 to %d", n, c.Layers, len(costs))
+	shared := strings.Count(c.IndexerTypes, "S") // layers that are with the one before
+	if most := len(costs) - shared; n < 1 || n > most {
+		note := ""
+		if shared > 0 {
+			note = fmt.Sprintf(", of which %d share the keys of the layer before (model.indexer_types)", shared)
+		}
+		return nil, fmt.Errorf("%d stages for a model of %d layers%s: give 1 to %d", n, c.Layers, note, most)
 	}
 	var stages []Stage
 	first := 0
-	for _, end := range evenRuns(costs, n) {
+	for _, end := range evenRuns(costs, n, func(item int) bool { return !c.sharesChoice(item - 1) }) {
 		layers := func(item int) int { return min(max(item-1, 0), c.Layers) }
 		s := Stage{First: layers(first), End: layers(end), Embed: first == 0, Predict: end == len(costs)}
 		if s.Predict {
@@ -40,8 +48,8 @@ func (c Config) itemCosts(seq int) []float64 {
 }
 
 // evenRuns divides costs into n runs of one or more, the largest as small as possible, and returns
-// their ends.
-func evenRuns(costs []float64, n int) []int {
+// their ends. A run begins only where it may.
+func evenRuns(costs []float64, n int, mayBegin func(i int) bool) []int {
 	type division struct {
 		most, squares float64 // of the runs' costs; the squares choose between divisions
 		ends          []int
@@ -55,7 +63,7 @@ func evenRuns(costs []float64, n int) []int {
 			for first := end - 1; first >= 0; first-- {
 				sum += costs[first]
 				before := best[first]
-				if before == nil {
+				if before == nil || !mayBegin(first) {
 					continue
 				}
 				most, squares := max(before.most, sum), before.squares+sum*sum

@@ -7,6 +7,18 @@ import (
 
 // Stages have all layers in order, and no other cut makes the largest stage smaller.
 func TestStagesAreEven(t *testing.T) {
+	shared := with(mustFlavor(t, "debug").Config, choosing)
+	if _, err := shared.Stages(5, 64); err == nil || !strings.Contains(err.Error(), "1 share the keys") {
+		t.Error(err)
+	}
+	for n := range 4 {
+		stages, err := shared.Stages(n+1, 64)
+		for _, s := range stages {
+			if s.First == 2 && s.End > 2 {
+				t.Errorf("%d stages: one begins with layer 2, which shares keys: %+v (%v)", n, stages, err)
+			}
+		}
+	}
 	for _, cfg := range []Config{tiny(), mustFlavor(t, "debug").Config, with(mustFlavor(t, "debug").Config, func(c *Config) { c.MTPLayers, c.Vocab = 1, 100000 })} {
 		costs := cfg.itemCosts(64)
 		for n := 1; n <= len(costs); n++ {

@@ -46,6 +46,20 @@ type AttentionShape struct {
 	// decrease within a sequence. It lies between 0 and the row's own position. Nil means 0 for all
 	// rows.
 	First []int32
+
+	// Extra is the number of keys and values behind those of a sequence's positions, such as
+	// entries that stand for several positions. A query may attend to all of them.
+	Extra int
+
+	// Chosen, [batch·queries, KeyWords()], has a bit for each key of a sequence, from the lowest
+	// bit of the first word on. A row attends to the keys whose bits are set, among those that
+	// First and Extra allow. Nil: all of those.
+	Chosen []uint64
+
+	// Sinks, [heads], adds exp(sink) to the sum of exponentials of each row, without a value. The
+	// backward pass then sets SinkGradients, [batch·heads], to the sum over each sequence. Nil:
+	// none.
+	Sinks, SinkGradients []float32
 }
 
 // queryRows returns the number of rows in a query block.
@@ -72,16 +86,16 @@ func head(m Matrix, b, h, seq, dim int) Matrix {
 // keyHead is head for keys or values.
 func (s AttentionShape) keyHead(m Matrix, b, h, dim int) Matrix {
 	if s.Room == 0 {
-		return head(m, b, h, s.Seq, dim)
+		return head(m, b, h, s.keys(), dim)
 	}
 	at := (b*s.kvHeads() + h) * s.Room
-	return m.RowSlice(at, at+s.Seq)
+	return m.RowSlice(at, at+s.keys())
 }
 
 // keyShape returns the rows and columns of keys or values.
 func (s AttentionShape) keyShape(dim int) (rows, cols int) {
 	if s.Room == 0 {
-		return s.Batch * s.Seq, s.kvHeads() * dim
+		return s.Batch * s.keys(), s.kvHeads() * dim
 	}
 	return s.Batch * s.kvHeads() * s.Room, dim
 }
@@ -121,8 +135,8 @@ func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 	values, valueCols := s.keyShape(s.ValueDim)
 	if q.Rows != rows || k.Rows != keys || v.Rows != values || o.Rows != rows ||
 		q.Cols != s.Heads*s.KeyDim || k.Cols != keyCols || v.Cols != valueCols || o.Cols != s.Heads*s.ValueDim ||
-		len(lse) != rows*s.Heads || s.Heads%s.kvHeads() != 0 || s.Queries > s.Seq || s.Room != 0 && s.Room < s.Seq {
-		s.First = nil
+		len(lse) != rows*s.Heads || s.Heads%s.kvHeads() != 0 || s.Queries > s.Seq || s.Room != 0 && s.Room < s.keys() {
+		s.First, s.Chosen = nil, nil
 		panic(fmt.Sprintf("tensor: attention %+v over q [%d, %d], k [%d, %d], v [%d, %d], o [%d, %d], lse [%d]",
 			s, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, o.Rows, o.Cols, len(lse)))
 	}
@@ -146,7 +160,7 @@ type attentionCall struct {
 
 // work estimates the operations of a forward pass.
 func (s AttentionShape) work() int {
-	return s.Batch * s.Heads * s.queries() * s.Seq * (s.KeyDim + s.ValueDim)
+	return s.Batch * s.Heads * s.queries() * s.keys() * (s.KeyDim + s.ValueDim)
 }
 
 // headProblem holds the operands of one head of one sequence.
@@ -154,7 +168,7 @@ type headProblem struct {
 	AttentionShape
 	q, k, v, o, do, dq, dk, dv Matrix
 	lse, delta, top            []float32
-	sequence                   int
+	sequence, head             int
 	before                     int // positions without a query
 }
 
@@ -163,17 +177,18 @@ func (c *attentionCall) problem(n int) headProblem {
 	s := c.shape
 	b, h, rows := n/s.Heads, n%s.Heads, s.queries()
 	kv := h / (s.Heads / s.kvHeads())
-	key := func(m Matrix) Matrix { return head(m, b, h, rows, s.KeyDim) }
-	value := func(m Matrix) Matrix { return head(m, b, h, rows, s.ValueDim) }
+	query := func(m Matrix, dim int) Matrix { return head(m, b, h, rows, dim) }
+	gradient := func(m Matrix, dim int) Matrix { return head(m, b, h, s.keys(), dim) }
 	p := headProblem{
-		AttentionShape: s, q: key(c.q), k: s.keyHead(c.k, b, kv, s.KeyDim), v: s.keyHead(c.v, b, kv, s.ValueDim), o: value(c.o),
-		lse: c.lse[n*rows:][:rows], sequence: b, before: s.Seq - rows,
+		AttentionShape: s, q: query(c.q, s.KeyDim), k: s.keyHead(c.k, b, kv, s.KeyDim), v: s.keyHead(c.v, b, kv, s.ValueDim), o: query(c.o, s.ValueDim),
+		lse: c.lse[n*rows:][:rows], sequence: b, head: h, before: s.Seq - rows,
 	}
 	if c.top != nil {
 		p.top = c.top[n*rows:][:rows]
 	}
 	if c.delta != nil {
-		p.dq, p.dk, p.dv, p.do, p.delta = key(c.dq), key(c.dk), value(c.dv), value(c.do), c.delta[n*rows:][:rows]
+		p.dq, p.do, p.delta = query(c.dq, s.KeyDim), query(c.do, s.ValueDim), c.delta[n*rows:][:rows]
+		p.dk, p.dv = gradient(c.dk, s.KeyDim), gradient(c.dv, s.ValueDim)
 	}
 	return p
 }
@@ -181,8 +196,11 @@ func (c *attentionCall) problem(n int) headProblem {
 // keyRange is the range [from, to) of keys that a row attends to, relative to its tile's first key.
 type keyRange struct{ from, to int }
 
-// seen returns the keys among [from, to) that row i attends to. The range may be empty.
+// seen returns the keys among [from, to) that row i may attend to. The range may be empty.
 func (p *headProblem) seen(i, from, to int) keyRange {
+	if from >= p.Seq {
+		return keyRange{0, to - from}
+	}
 	first := min(max(p.first(p.sequence, i), from), to)
 	return keyRange{first - from, max(min(i+1, to), first) - from}
 }

@@ -27,6 +27,7 @@ const backwardKeys = 256
 func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
 	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	s.check(q, k, v, o, lse)
+	s.checkChosen(ex)
 	gradients := s
 	gradients.KVHeads = 0
 	gradients.check(dq, dk, dv, do, lse)
@@ -59,8 +60,30 @@ func (s AttentionShape) sharesHeads(threads int) bool {
 	return threads > 1 && s.Batch*s.Heads < partsPerThread*threads && s.keyBlocks() >= partsPerThread*threads
 }
 
-// keyBlocks returns the number of key blocks of a sequence.
-func (s AttentionShape) keyBlocks() int { return ceilDiv(s.Seq, backwardKeys) }
+// keyBlocks returns the number of key blocks of a sequence: those of its positions, then those of
+// the other keys.
+func (s AttentionShape) keyBlocks() int { return s.ownBlocks() + ceilDiv(s.Extra, backwardKeys) }
+
+func (s AttentionShape) ownBlocks() int { return ceilDiv(s.Seq, backwardKeys) }
+
+// keyBlock returns the keys [from, to) of a block, and the first query that may attend to them.
+func (s AttentionShape) keyBlock(block int) (from, to, query int) {
+	if own := s.ownBlocks(); block >= own {
+		from = s.Seq + (block-own)*backwardKeys
+		return from, min(from+backwardKeys, s.keys()), 0
+	}
+	from = block * backwardKeys
+	return from, min(from+backwardKeys, s.Seq), from
+}
+
+// blockBefore returns the key block that the sums of a block of queries, from lo on, come from
+// before this one: of the first block of other keys, the last one of these queries' positions.
+func (s AttentionShape) blockBefore(block, lo int) int {
+	if block == s.ownBlocks() {
+		return lo / backwardKeys
+	}
+	return block - 1
+}
 
 // attentionDeltas computes the deltas of heads [from, to).
 func attentionDeltas(_ *Exec, call operands, from, to int) {
@@ -68,6 +91,9 @@ func attentionDeltas(_ *Exec, call operands, from, to int) {
 		p := call.attention.problem(n)
 		for i := range p.delta {
 			p.delta[i] = dotRow(p.do, p.o, i)
+		}
+		if p.Sinks != nil {
+			p.SinkGradients[n] = p.sinkGradient(p.Sinks[p.head])
 		}
 	}
 }
@@ -121,7 +147,7 @@ type backwardTile struct {
 }
 
 func newBackwardTile(ex *Exec, dtype DType, s AttentionShape) backwardTile {
-	rows, keys := s.queryRows(), min(backwardKeys, s.Seq)
+	rows, keys := s.queryRows(), min(backwardKeys, max(s.Seq, s.Extra))
 	return backwardTile{
 		scores: newTile(ex, FP32, rows, keys), dprobs: newTile(ex, FP32, rows, keys),
 		probs: newTile(ex, dtype, rows, keys), dscores: newTile(ex, dtype, rows, keys),
@@ -133,15 +159,15 @@ func newBackwardTile(ex *Exec, dtype DType, s AttentionShape) backwardTile {
 // keyBlock computes dk and dv of a key block and adds to the dq of all query rows that see it.
 func (t *backwardTile) keyBlock(ex *Exec, p *headProblem, block int) {
 	defer t.done.finish(block) // also after a panic, because other threads wait
-	from, rows := block*backwardKeys, p.queryRows()
-	to := min(from+backwardKeys, p.Seq)
+	from, to, first := p.AttentionShape.keyBlock(block)
+	rows := p.queryRows()
 	dk, dv := t.dk.Slice(0, to-from), t.dv.Slice(0, to-from)
 	dk.Zero()
 	dv.Zero()
 	t.keysT.set(p.k.RowSlice(from, to).T())
 	t.valuesT.set(p.v.RowSlice(from, to).T())
 	t.keys.set(p.k.RowSlice(from, to))
-	for lo := from; lo < p.Seq; lo += rows {
+	for lo := first; lo < p.Seq; lo += rows {
 		ex.Enter(profile.Attention) // shows progress to a watchdog
 		if p.firstKey(p.sequence, lo) >= to {
 			break // from here on, rows belong to later documents
@@ -154,24 +180,30 @@ func (t *backwardTile) keyBlock(ex *Exec, p *headProblem, block int) {
 
 // queryBlock adds what query rows [lo, hi) and a key block give to each other.
 func (t *backwardTile) queryBlock(ex *Exec, p *headProblem, block, lo, hi int) {
-	begin, at := block*backwardKeys, p.firstKey(p.sequence, lo)
-	from, to := max(at, begin), min(begin+backwardKeys, hi)
+	begin, to, _ := p.AttentionShape.keyBlock(block)
+	at, own := p.firstKey(p.sequence, lo), begin < p.Seq
+	from := max(at, begin)
+	if own {
+		to = min(to, hi)
+	}
 	q, do, k, v := p.q.RowSlice(lo, hi), p.do.RowSlice(lo, hi), p.k.RowSlice(from, to), p.v.RowSlice(from, to)
 	scores, dprobs := tile(t.scores, hi-lo, to-from), tile(t.dprobs, hi-lo, to-from)
 	probs, dscores := tile(t.probs, hi-lo, to-from), tile(t.dscores, hi-lo, to-from)
 	t.keysT.times(ex, scores, q, k.T(), false)
 	t.valuesT.times(ex, dprobs, do, v.T(), false)
 	for i := range hi - lo {
-		softmaxBackwardRow(probs, dscores, i, p.seen(lo+i, from, to), p.Scale, scores.f32Row(i), dprobs.f32Row(i), p.lse[lo+i], p.delta[lo+i])
+		row := scores.f32Row(i)
+		seen := p.choose(p.seen(lo+i, from, to), lo+i, from, row)
+		softmaxBackwardRow(probs, dscores, i, seen, p.Scale, row, dprobs.f32Row(i), p.lse[lo+i], p.delta[lo+i])
 	}
 	matMul(ex, t.dv.Slice(from-begin, to-begin).Mat(), probs.T(), do, true)
 	matMul(ex, t.dk.Slice(from-begin, to-begin).Mat(), dscores.T(), q, true)
 	dq := t.dq.Slice(lo, hi).Mat()
 	if at < begin {
-		t.done.wait(block-1, hi)
+		t.done.wait(p.blockBefore(block, lo), hi)
 	}
 	t.keys.times(ex, dq, dscores, k, at < begin)
-	if to == hi { // the last key block of these rows
+	if own && to == hi && p.Extra == 0 || to == p.keys() && !own { // the last key block of these rows
 		Convert(ex, p.dq.RowSlice(lo, hi), dq)
 	}
 	t.done.set(block, hi)

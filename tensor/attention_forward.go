@@ -34,6 +34,7 @@ func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s Attent
 func CausalAttentionTop(ex *Exec, o Matrix, lse, top []float32, q, k, v Matrix, s AttentionShape) {
 	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	s.check(q, k, v, o, lse)
+	s.checkChosen(ex)
 	if top != nil && len(top) != len(lse) {
 		panic(fmt.Sprintf("tensor: %d largest scores of %d rows", len(top), len(lse)))
 	}
@@ -69,7 +70,7 @@ type forwardTile struct {
 }
 
 func newForwardTile(ex *Exec, dtype DType, s AttentionShape, group int) forwardTile {
-	rows, keys := s.queryRows(), min(forwardKeys, s.Seq)
+	rows, keys := s.queryRows(), min(forwardKeys, max(s.Seq, s.Extra))
 	return forwardTile{
 		scores: newTile(ex, FP32, rows, keys), probs: newTile(ex, dtype, rows, keys), out: ex.New(FP32, group, s.ValueDim),
 		keys: newRetained(ex, 0, dtype, s.KeyDim, keys), values: newRetained(ex, 1, dtype, keys, s.ValueDim),
@@ -90,13 +91,30 @@ func (t *forwardTile) group(ex *Exec, p *headProblem, lo, hi int) {
 		}
 		from = to
 	}
+	for from := p.Seq; from < p.keys(); from += forwardKeys {
+		to := min(from+forwardKeys, p.keys())
+		t.keys.set(p.k.RowSlice(from, to).T())
+		t.values.set(p.v.RowSlice(from, to))
+		for at := lo; at < hi; at += rows {
+			t.queryBlock(ex, p, at-lo, at, min(at+rows, hi), from, to)
+		}
+	}
+	t.finish(p, lo, hi)
+}
+
+// finish divides the outputs of a group by the sums of exponentials.
+func (t *forwardTile) finish(p *headProblem, lo, hi int) {
 	for i := range hi - lo {
 		row := lo + i - p.before
-		scaleRow(p.o, row, 1/t.sum[i], t.out.Mat().f32Row(i))
-		p.lse[row] = t.max[i] + float32(math.Log(float64(t.sum[i])))
 		if p.top != nil {
 			p.top[row] = t.max[i]
 		}
+		scale := float32(1)
+		if p.Sinks != nil {
+			t.sum[i], t.max[i], scale = addSink(p.Sinks[p.head], t.max[i], t.sum[i])
+		}
+		scaleRow(p.o, row, scale/t.sum[i], t.out.Mat().f32Row(i))
+		p.lse[row] = t.max[i] + float32(math.Log(float64(t.sum[i])))
 	}
 }
 
@@ -104,7 +122,9 @@ func (t *forwardTile) group(ex *Exec, p *headProblem, lo, hi int) {
 // output, which begins at row first of the group.
 func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, first, lo, hi, from, to int) {
 	ex.Enter(profile.Attention) // shows progress to a watchdog
-	to = min(to, hi)
+	if from < p.Seq {
+		to = min(to, hi)
+	}
 	begin := p.firstKey(p.sequence, lo)
 	start := max(from, begin)
 	if start >= to {
@@ -114,7 +134,9 @@ func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, first, lo, hi, from, 
 	scores, probs := tile(t.scores, hi-lo, to-start), tile(t.probs, hi-lo, to-start)
 	t.keys.times(ex, scores, p.q.RowSlice(lo-p.before, hi-p.before), p.k.RowSlice(start, to).T(), false)
 	for i := range hi - lo {
-		t.softmaxRow(probs, out, i, first+i, p.seen(lo+i, start, to), scores.f32Row(i), p.Scale)
+		row := scores.f32Row(i)
+		seen := p.choose(p.seen(lo+i, start, to), lo+i, start, row)
+		t.softmaxRow(probs, out, i, first+i, seen, row, p.Scale)
 	}
 	t.values.times(ex, out, probs, p.v.RowSlice(start, to), start > begin)
 }

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -21,6 +22,30 @@ var attentionShapes = []AttentionShape{
 	{Batch: 2, Seq: 2*forwardKeys + 70, Heads: 1, KeyDim: 4, ValueDim: 3, Scale: 0.7, First: slices.Concat(documents(1094, 0, 200, 500, 900), documents(1094, 0, 511, 512, 1093))},
 	{Batch: 1, Seq: longSequence + 77, Heads: 1, KeyDim: 3, ValueDim: 2, Scale: 0.6},
 	{Batch: 1, Seq: longSequence + 200, Heads: 1, KeyDim: 2, ValueDim: 3, Scale: 0.6, First: documents(2248, 0, 1100, 1200, 2000, 2175)},
+	choosing(AttentionShape{Batch: 2, Seq: 150, Heads: 2, KeyDim: 8, ValueDim: 5, Scale: 0.4, First: slices.Concat(documents(150, 0, 63, 100), documents(150, 0, 65))}),
+	choosing(AttentionShape{Batch: 1, Seq: 2*forwardKeys + 70, Heads: 2, KeyDim: 4, ValueDim: 3, Scale: 0.7}),
+	choosing(AttentionShape{Batch: 1, Seq: 2*backwardKeys + 77, Heads: 1, KeyDim: 4, ValueDim: 3, Scale: 0.7, Extra: forwardKeys + 9, Sinks: []float32{9}}),
+	choosing(AttentionShape{Batch: 2, Seq: 70, Heads: 3, KeyDim: 4, ValueDim: 3, Scale: 0.7, Extra: 100, Sinks: []float32{-1, 0.5, 30}}),
+	{Batch: 2, Seq: 5, Heads: 2, KeyDim: 4, ValueDim: 3, Scale: 0.7, Extra: 1, Sinks: []float32{-3, 2}, SinkGradients: make([]float32, 4)},
+}
+
+// choosing adds choices to a shape: every row has its own position, and others at random, later
+// ones too. A third of the rows chooses no key before the last 100. With sinks, half of the rows
+// chooses none of its own position and the 20 before.
+func choosing(s AttentionShape) AttentionShape {
+	r, words := rand.New(rand.NewPCG(1, 2)), s.KeyWords()
+	s.Chosen, s.SinkGradients = make([]uint64, s.Batch*s.Seq*words), make([]float32, s.Batch*s.Heads)
+	for n := range s.Batch * s.Seq {
+		row, i := s.Chosen[n*words:(n+1)*words], n%s.Seq
+		lacks := s.Sinks != nil && i%2 == 0
+		for j := range s.keys() {
+			near := lacks && j > i-20 && j <= i
+			if j == i && !lacks || r.IntN(5) == 0 && (i%3 != 0 || j > i-100) && !near {
+				row[j/64] |= 1 << (j % 64)
+			}
+		}
+	}
+	return s
 }
 
 // documents returns the first position that each row of a sequence sees whose documents begin at
@@ -53,11 +78,11 @@ type attention struct {
 }
 
 func newAttention(g *generator, s AttentionShape) *attention {
-	rows, key, value := s.Batch*s.Seq, s.Heads*s.KeyDim, s.Heads*s.ValueDim
+	rows, keys, key, value := s.Batch*s.Seq, s.Batch*s.keys(), s.Heads*s.KeyDim, s.Heads*s.ValueDim
 	return &attention{
 		ex: NewExec(), shape: s, lse: make([]float32, rows*s.Heads), top: make([]float32, rows*s.Heads),
-		q: g.matrix(rows, key), k: g.matrix(rows, key), v: g.matrix(rows, value), o: g.matrix(rows, value),
-		dq: g.matrix(rows, key), dk: g.matrix(rows, key), dv: g.matrix(rows, value), do: g.matrix(rows, value),
+		q: g.matrix(rows, key), k: g.matrix(keys, key), v: g.matrix(keys, value), o: g.matrix(rows, value),
+		dq: g.matrix(rows, key), dk: g.matrix(keys, key), dv: g.matrix(keys, value), do: g.matrix(rows, value),
 	}
 }
 
@@ -88,6 +113,7 @@ type naive struct {
 	q, k, v, do   dense
 	o, dq, dk, dv dense
 	lse, top      []float64
+	sinks         []float64 // gradients, [batch·heads]
 	mag           sizes
 }
 
@@ -99,57 +125,72 @@ func (a *attention) naive() *naive {
 
 func (n *naive) compute() {
 	s := n.shape
-	rows, key, value := n.q.rows, n.q.cols, n.v.cols
-	n.o, n.dq, n.dk, n.dv = zeros(rows, value), zeros(rows, key), zeros(rows, key), zeros(rows, value)
-	n.mag = sizes{zeros(rows, value), zeros(rows, key), zeros(rows, key), zeros(rows, value)}
+	rows, keys, key, value := n.q.rows, n.k.rows, n.q.cols, n.v.cols
+	n.o, n.dq, n.dk, n.dv = zeros(rows, value), zeros(rows, key), zeros(keys, key), zeros(keys, value)
+	n.mag = sizes{zeros(rows, value), zeros(rows, key), zeros(keys, key), zeros(keys, value)}
+	n.sinks = make([]float64, s.Batch*s.Heads)
 	n.lse, n.top = make([]float64, 0, rows*s.Heads), make([]float64, 0, rows*s.Heads)
 	for b := range s.Batch {
 		for h := range s.Heads {
 			for i := range s.Seq {
-				from := 0
-				if s.First != nil {
-					from = int(s.First[b*s.Seq+i])
-				}
-				n.row(b*s.Seq+from, b*s.Seq+i, h*s.KeyDim, h*s.ValueDim)
+				n.row(n.keys(b, i), b*s.Seq+i, b*s.Heads+h)
 			}
 		}
 	}
 }
 
-// row handles the query in row i, which sees the rows from first on, for the head whose
-// columns begin at qc and vc.
-func (n *naive) row(first, i, qc, vc int) {
+// keys returns the rows of the keys that row i of sequence b attends to.
+func (n *naive) keys(b, i int) (rows []int) {
+	s := n.shape
+	for j := range s.keys() {
+		chosen := s.Chosen == nil || s.Chosen[(b*s.Seq+i)*s.KeyWords()+j/64]>>(j%64)&1 == 1
+		if own := j >= s.first(b, i) && j <= i; chosen && (own || j >= s.Seq) {
+			rows = append(rows, b*s.keys()+j)
+		}
+	}
+	return rows
+}
+
+// row handles the query in row i, which sees the given rows, in one head of a sequence.
+func (n *naive) row(keys []int, i, head int) {
 	s, scale := n.shape, float64(n.shape.Scale)
-	scores := make([]float64, i-first+1)
-	for j := range scores {
-		scores[j] = scale * inner(part(n.q, i, qc, s.KeyDim), part(n.k, first+j, qc, s.KeyDim))
+	qc, vc := head%s.Heads*s.KeyDim, head%s.Heads*s.ValueDim
+	scores := make([]float64, len(keys))
+	for j, key := range keys {
+		scores[j] = scale * inner(part(n.q, i, qc, s.KeyDim), part(n.k, key, qc, s.KeyDim))
+	}
+	if s.Sinks != nil {
+		scores = append(scores, float64(s.Sinks[head%s.Heads]))
 	}
 	p := softmax(scores)
+	sink := append(p, 0)[len(keys)]
+	p, scores = p[:len(keys)], scores[:len(keys)]
 	top := slices.Index(p, slices.Max(p))
 	n.lse, n.top = append(n.lse, scores[top]-math.Log(p[top])), append(n.top, scores[top])
 	do := part(n.do, i, vc, s.ValueDim)
 	dp, size, delta, deltaSize := make([]float64, len(p)), make([]float64, len(p)), 0.0, 0.0
 	for j := range p {
-		v := part(n.v, first+j, vc, s.ValueDim)
+		v := part(n.v, keys[j], vc, s.ValueDim)
 		for d, x := range v.v {
 			*n.o.at(i, vc+d) += p[j] * x
 			*n.mag.o.at(i, vc+d) += math.Abs(p[j] * x)
-			*n.dv.at(first+j, vc+d) += p[j] * do.v[d]
-			*n.mag.dv.at(first+j, vc+d) += math.Abs(p[j] * do.v[d])
+			*n.dv.at(keys[j], vc+d) += p[j] * do.v[d]
+			*n.mag.dv.at(keys[j], vc+d) += math.Abs(p[j] * do.v[d])
 			dp[j] += do.v[d] * x
 			size[j] += math.Abs(do.v[d] * x)
 		}
 		delta += p[j] * dp[j]
 		deltaSize += p[j] * size[j]
 	}
+	n.sinks[head] -= sink * delta
 	for j := range p {
 		ds, size := scale*p[j]*(dp[j]-delta), scale*p[j]*(size[j]+deltaSize)
 		for d := range s.KeyDim {
-			q, k := *n.q.at(i, qc+d), *n.k.at(first+j, qc+d)
+			q, k := *n.q.at(i, qc+d), *n.k.at(keys[j], qc+d)
 			*n.dq.at(i, qc+d) += ds * k
 			*n.mag.dq.at(i, qc+d) += math.Abs(size * k)
-			*n.dk.at(first+j, qc+d) += ds * q
-			*n.mag.dk.at(first+j, qc+d) += math.Abs(size * q)
+			*n.dk.at(keys[j], qc+d) += ds * q
+			*n.mag.dk.at(keys[j], qc+d) += math.Abs(size * q)
 		}
 	}
 }
@@ -172,6 +213,9 @@ func TestCausalAttention(t *testing.T) {
 		near(t, "dv", a.dv.Matrix, want.dv, scaled(want.mag.dv, a.roundings()))
 		near(t, "dq", a.dq.Matrix, want.dq, scaled(want.mag.dq, a.roundings()))
 		near(t, "dk", a.dk.Matrix, want.dk, scaled(want.mag.dk, a.roundings()))
+		if s.Sinks != nil {
+			near(t, "sinks", vectorOf(s.SinkGradients), dense{1, len(want.sinks), want.sinks}, absolute(a.roundings()*float64(s.Seq)))
+		}
 		for _, r := range []region{a.o, a.dq, a.dk, a.dv} {
 			r.intact(t)
 		}
@@ -203,6 +247,29 @@ func TestAttentionRescales(t *testing.T) {
 func TestAttentionOnThreads(t *testing.T) {
 	s := AttentionShape{Batch: 1, Seq: 12*backwardKeys + 100, Heads: 2, KeyDim: 8, ValueDim: 16, Scale: 0.3}
 	s.First = documents(s.Seq, 0, 300, 1400)
+	testOnThreads(t, s)
+	s.Extra, s.Sinks = backwardKeys+70, []float32{0, 1}
+	testOnThreads(t, choosing(s))
+}
+
+// TestBlockBefore: the sums of queries go through all key blocks that they see, in order.
+func TestBlockBefore(t *testing.T) {
+	s := AttentionShape{Seq: 3*backwardKeys + 70, Extra: backwardKeys + 1}
+	for lo := 0; lo < s.Seq; lo += queryBlock {
+		last := -1
+		for block := range s.keyBlocks() {
+			if _, _, query := s.keyBlock(block); query > lo {
+				continue
+			}
+			if before := s.blockBefore(block, lo); block > 0 && before != last {
+				t.Errorf("queries from %d: block %d goes on after block %d, want %d", lo, block, before, last)
+			}
+			last = block
+		}
+	}
+}
+
+func testOnThreads(t *testing.T, s AttentionShape) {
 	for _, dtype := range floats {
 		a := newAttention(newGenerator(dtype, 0), s)
 		a.forward()

@@ -186,3 +186,21 @@ func checkNorm(x Matrix, w, rstd []float32) {
 		panic(fmt.Sprintf("tensor: norm of [%d, %d] with %d weights and %d inverse deviations", x.Rows, x.Cols, len(w), len(rstd)))
 	}
 }
+
+// Center sets each row of dst, FP32, to x less the mean of its elements, which are summed in
+// ascending order. With RMSNorm it is LayerNorm. It is its own gradient.
+func Center(ex *Exec, dst, x Matrix) { ex.rowwise(centerRows, dst, x) }
+
+func centerRows(ex *Exec, m [5]Matrix) {
+	dst, x := m[0], m[1]
+	for r := range dst.Rows {
+		row, sum := ex.load(0, x, r), 0.0
+		for _, v := range row {
+			sum += float64(v)
+		}
+		mean := float32(sum / float64(len(row)))
+		for i, v := range row {
+			dst.f32Row(r)[i] = v - mean
+		}
+	}
+}

@@ -38,6 +38,11 @@ func NewDryRotaryTable(positions, pairs int) *RotaryTable {
 // Halves returns the table for the pairs of halves.
 func (t *RotaryTable) Halves() *RotaryTable { return &RotaryTable{t.cos, t.sin, true} }
 
+// PairedAs returns the table with the pairs of another one.
+func (t *RotaryTable) PairedAs(o *RotaryTable) *RotaryTable {
+	return &RotaryTable{t.cos, t.sin, o.halves}
+}
+
 // Len returns the number of positions in the table.
 func (t *RotaryTable) Len() int { return t.cos.Dim(0) }
 

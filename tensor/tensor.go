@@ -145,6 +145,11 @@ func (t Tensor) I32() []int32 { return elements[int32](t, INT32) }
 // U8 returns the elements of a UINT8 tensor.
 func (t Tensor) U8() []uint8 { return elements[uint8](t, UINT8) }
 
+// U64 returns the bytes of a tensor of UINT8 as words of 8 bytes.
+func (t Tensor) U64() []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(t.U8()))), t.Len()/8)
+}
+
 func elements[T any](t Tensor, want DType) []T {
 	if t.dtype != want {
 		panic(fmt.Sprintf("tensor: %v elements requested from a %v tensor", want, t.dtype))

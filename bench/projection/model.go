@@ -32,7 +32,7 @@ type Variant struct {
 	OutputRank   int `json:"output_rank,omitempty"`
 	OutputGroups int `json:"output_groups,omitempty"`
 	// heads of the indexer of sparse attention; 0: none
-	IndexHeads int `json:"index_heads,omitempty"`
+	SparseHeads int `json:"index_heads,omitempty"`
 	// residual streams of hyper-connections; 0: one
 	Streams int `json:"streams,omitempty"`
 	// an expert has two matrices, without a gate
@@ -131,6 +131,9 @@ func (m Model) TrainFLOPs(seq int) (sum float64) {
 // the data files.
 func ModelByName(name string, mtp bool) (Model, error) {
 	if c, err := moe.FlavorByName(name); err == nil {
+		if c.IndexHeads > 0 {
+			return Model{}, fmt.Errorf("model %s has an indexer (model.index_heads), and no published run tells what attention over chosen keys costs: give a model without", name)
+		}
 		if mtp {
 			c.MTPLayers = 1
 		}

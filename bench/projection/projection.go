@@ -93,7 +93,7 @@ func newEstimate(r Run) (e estimate, err error) {
 // kind is the kind of run, which decides how wide its interval is.
 func (e estimate) kind() string {
 	switch {
-	case e.model.IndexHeads > 0:
+	case e.model.SparseHeads > 0:
 		return "sparse attention"
 	case e.gpu.Chip == "chip_amd":
 		return "AMD"

@@ -202,10 +202,10 @@ func (r Run) countExchange(w *work, m Model, h Hardware) error {
 // every other layer has an indexer, over groups of four tokens; those of other models count the
 // same. V4's hash layers cost nothing.
 func (m Model) sparseBytes(seq int) float64 {
-	if m.IndexHeads == 0 {
+	if m.SparseHeads == 0 {
 		return 0
 	}
 	const group, layersPerIndexer = 4, 2
-	index := float64(m.IndexHeads) * float64(seq) / group * 4 * 6 / layersPerIndexer
+	index := float64(m.SparseHeads) * float64(seq) / group * 4 * 6 / layersPerIndexer
 	return index + float64(m.Window)*2*float64(max(m.KVHeads, 1)*m.ValueDim)*3.5
 }

@@ -233,5 +233,9 @@ func printSizes(out io.Writer, cfg config.Config, ranks int) {
 	}
 	fmt.Fprintf(out, "  with --ranks process: %s per rank survive its failure, and up to %s of shared memory are reserved, not used\n", system.Bytes(s.Vault), system.Bytes(s.Heap))
 	heads := cmp.Or(cfg.Model.KVHeads, cfg.Model.Heads)
-	fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s\n", s.Cache, report.Plural(heads, "head"))
+	indexers := ""
+	if cfg.Model.IndexHeads > 0 {
+		indexers = ", and keys of indexers"
+	}
+	fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s%s\n", s.Cache, report.Plural(heads, "head"), indexers)
 }

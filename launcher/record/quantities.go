@@ -21,6 +21,7 @@ type Step struct {
 	Skipped   bool    `json:"skipped,omitempty"` // its gradients were unusable, and no weight was changed
 	MTPLoss   Number  `json:"mtp_loss,omitempty"`
 	Balance   Number  `json:"balance_loss,omitempty"` // the sequence-wise balance loss
+	IndexLoss Number  `json:"index_loss,omitempty"`   // of the indexers: the sum over layers of the mean divergence, nats
 	Dropped   int64   `json:"dropped,omitempty"`      // choices beyond ep_capacity, of all layers and ranks
 	Time      float64 `json:"time,omitempty"`         // seconds since 1970, at its end
 	Memory    int64   `json:"memory,omitempty"`       // resident bytes of the process that has rank 0
@@ -132,6 +133,7 @@ var Quantities = []Quantity{
 	{Of: func(s *Step) float64 { return s.ETA.Seconds() }, Place: Closing, Console: "eta", Format: Clock, JSON: "eta_s"},
 	{Of: func(s *Step) float64 { return float64(s.MTPLoss) }, Place: Optional, Console: "mtp", Format: "%.4f", JSON: "mtp_loss", TensorBoard: "loss/mtp"},
 	{Of: func(s *Step) float64 { return float64(s.Balance) }, Place: Optional, Console: "balance", Format: "%.2e", JSON: "balance_loss", TensorBoard: "loss/balance"},
+	{Of: func(s *Step) float64 { return float64(s.IndexLoss) }, Place: Optional, Console: "index", Format: "%.4f", JSON: "index_loss", TensorBoard: "loss/index"},
 	{Of: func(s *Step) float64 { return float64(s.Dropped) }, Place: Optional, Console: "dropped", Format: Thousands, JSON: "dropped", TensorBoard: "experts/dropped"},
 	{Of: func(s *Step) float64 { return s.Time }},
 }

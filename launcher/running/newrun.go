@@ -57,7 +57,11 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 			cfg.EndToken = tokenizer.EndToken
 		}
 	}
-	if other := differences(reflect.ValueOf(cfg.Model), reflect.ValueOf(model), "model."); len(other) > 0 {
+	ignored := trainingOnly
+	if model.IndexHeads == 0 { // the run adds indexers to the weights
+		ignored = slices.Concat(ignored, indexerOnly)
+	}
+	if other := differences(reflect.ValueOf(cfg.Model), reflect.ValueOf(model), "model.", ignored); len(other) > 0 {
 		return cfg, fmt.Errorf("the weights in %s have a different model: %s: remove these settings, or start from other weights", source, strings.Join(other, ", "))
 	}
 	return cfg, nil
@@ -91,16 +95,22 @@ func initialModel(cfg config.Config) (source string, model moe.Config, t weights
 }
 
 // trainingOnly are the model settings that do not affect the weights.
-var trainingOnly = []string{"model.force_balance", "model.bias_speed", "model.balance_alpha", "model.mtp_weight", "model.max_positions"}
+var trainingOnly = []string{
+	"model.force_balance", "model.bias_speed", "model.balance_alpha", "model.mtp_weight", "model.max_positions",
+	"model.index_top_k", "model.index_stage", "model.index_weight",
+}
+
+// indexerOnly are the model settings that affect the weights of indexers only.
+var indexerOnly = []string{"model.index_heads", "model.index_dim", "model.index_rope", "model.indexer_types"}
 
 // differences lists the settings in which two models differ, for an error message.
-func differences(got, want reflect.Value, prefix string) (all []string) {
+func differences(got, want reflect.Value, prefix string, ignored []string) (all []string) {
 	for i := range got.NumField() {
 		name, a, b := prefix+got.Type().Field(i).Tag.Get("toml"), got.Field(i), want.Field(i)
 		switch {
-		case slices.Contains(trainingOnly, name):
+		case slices.Contains(ignored, name):
 		case a.Kind() == reflect.Struct:
-			all = append(all, differences(a, b, name+".")...)
+			all = append(all, differences(a, b, name+".", ignored)...)
 		case !a.Equal(b):
 			all = append(all, fmt.Sprintf("%s is %v there and %v here", name, b, a))
 		}

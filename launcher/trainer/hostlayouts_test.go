@@ -3,6 +3,7 @@ package trainer
 // Layouts on several hosts give the bits of one host.
 
 import (
+	"slices"
 	"testing"
 
 	"spmoe/collective/mesh"
@@ -66,6 +67,35 @@ var replicasOnHosts = []placed{
 // Replicas of experts on several hosts have the gradients of one rank.
 func TestOneResultForReplicasOnHosts(t *testing.T) {
 	sameOnHosts(t, hostsRun, replicasOnHosts)
+}
+
+// chosenKeysRun is hostsRun with indexers, one of which serves two layers.
+func chosenKeysRun(t *testing.T, precision string) config.Config {
+	cfg := hostsRun(t, precision)
+	m := &cfg.Model
+	m.QRank, m.IndexHeads, m.IndexDim, m.IndexTopK, m.IndexRope, m.IndexerTypes, m.IndexWeight = 16, 3, 16, 20, "half", "FFS", 0.5
+	return cfg
+}
+
+// Indexers, and attention to what they choose, have the bits of one rank in all layouts in which
+// ranks do not share sequences. So has the stage in which nothing else trains.
+func TestOneResultForChosenKeys(t *testing.T) {
+	var places []placed
+	for _, p := range slices.Concat(stagesOnHosts, replicasOnHosts) {
+		if p.layout.Sharers() == 1 {
+			places = append(places, p)
+		}
+	}
+	if n := len(places); n < 20 {
+		t.Errorf("%d layouts", n)
+	}
+	sameBits(t, func() config.Config { return chosenKeysRun(t, "bf16") }, places)
+	warmup := func() config.Config {
+		cfg := chosenKeysRun(t, "mxfp8")
+		cfg.Model.IndexStage = "warmup"
+		return cfg
+	}
+	sameBits(t, warmup, places[8:13])
 }
 
 // On hosts with unequal numbers of ranks, sums have another order than on one host. With and

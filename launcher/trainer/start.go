@@ -169,7 +169,11 @@ func (j *Job) openSource() (err error) {
 		return fmt.Errorf("init_from: %w", err)
 	}
 	j.Notes = append(j.Notes, j.source.Notes()...)
-	if has, want := j.source.Config().Count().Total, j.cfg.Model.Count().Total; has != want {
+	model := j.cfg.Model
+	if j.source.Config().IndexHeads == 0 {
+		model.IndexHeads = 0 // the run adds indexers
+	}
+	if has, want := j.source.Config().Count().Total, model.Count().Total; has != want {
 		return fmt.Errorf("init_from: %s holds a model of %d parameters, but the configuration describes one of %d: leave the model's settings out", j.source.Path(), has, want)
 	}
 	return nil
@@ -196,5 +200,5 @@ func (j *Job) initialize(s *state.TrainState, ex *tensor.Exec) error {
 	if from == nil {
 		return s.Optim.Init(j.cfg.Seed)
 	}
-	return from.Init(ex, s.Optim, s.Routers())
+	return from.Init(ex, s.Optim, s.Routers(), j.cfg.Seed)
 }

@@ -46,9 +46,14 @@ func (s *Source) fillGroup(ex *tensor.Exec, g *moe.Group, buffer []float32) erro
 }
 
 // Init sets the master weights and the selection biases of this rank to those of the source, and
-// publishes them, as the start of a run. It is collective.
-func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, routers []moe.Routing) error {
+// publishes them, as the start of a run. Indexers that the source lacks get the initial weights of
+// a seed. It is collective.
+func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, routers []moe.Routing, seed uint64) error {
 	for p := range o.Pieces {
+		if s.config.IndexHeads == 0 && moe.IsIndexer(p.Param.Name) {
+			p.Param.Fill(p.Master, p.Offset, seed)
+			continue
+		}
 		if err := s.read(ex, p.Param, p.Offset, p.Master); err != nil {
 			return err
 		}

@@ -175,7 +175,7 @@ func TestLoad(t *testing.T) {
 					if err := s.Load(ex, models[0]); err != nil {
 						return err
 					}
-					if err := s.Init(ex, optim.New(ex, models[1].Groups, c, optim.AdamW{}), models[1].Routings()); err != nil {
+					if err := s.Init(ex, optim.New(ex, models[1].Groups, c, optim.AdamW{}), models[1].Routings(), 0); err != nil {
 						return err
 					}
 					return sameWeights(models[0], models[1])

@@ -204,6 +204,9 @@ func (o *Optimizer) Reduce() (norm float64, err error) {
 	for _, s := range o.shards {
 		s.sums.grad = nil
 		for p := range s.parts {
+			if p.param.Frozen {
+				continue
+			}
 			for _, x := range tensor.SumSquares(o.ex, s.grad().Slice(p.lo, p.hi), normPiece) {
 				squares.Add(x)
 			}

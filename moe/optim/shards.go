@@ -48,10 +48,10 @@ func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
 	at, first, slices := 0, 0, g.Slices()
 	for i, p := range g.Params {
 		if len(slices) > 0 && slices[0].First == at {
-			all, first = append(all, segment{group: g, rule: rule.Of(p.Class), begin: at, counts: slices[0].Counts}), i
+			all, first = append(all, segment{group: g, rule: ruleOf(rule, p), begin: at, counts: slices[0].Counts}), i
 			slices = slices[1:]
-		} else if i == 0 || p.Class != g.Params[i-1].Class && rule.Of(p.Class) != rule.Of(g.Params[i-1].Class) {
-			all, first = append(all, segment{group: g, rule: rule.Of(p.Class), begin: at}), i
+		} else if i == 0 || ruleOf(rule, p) != ruleOf(rule, g.Params[i-1]) {
+			all, first = append(all, segment{group: g, rule: ruleOf(rule, p), begin: at}), i
 		}
 		s := &all[len(all)-1]
 		at += p.Len()
@@ -134,7 +134,7 @@ func (s segment) split(ranks int) []int {
 // owner if the rule needs it: see [moe.Mesh].
 func Cut(rule Rule) func(unit []*moe.Param, ranks int) []int {
 	return func(unit []*moe.Param, ranks int) []int {
-		s := segment{rule: rule.Of(unit[0].Class), params: unit}
+		s := segment{rule: ruleOf(rule, unit[0]), params: unit}
 		if !s.rule.WholeMatrices() {
 			return nil
 		}

@@ -1,0 +1,104 @@
+package moe
+
+// Sparse attention in a Hugging Face config.json.
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+)
+
+// The kinds of layers.
+const (
+	hfSparseAttention = "deepseek_sparse_attention"
+	hfDenseFeed       = "dense"
+	hfSparseFeed      = "sparse"
+	hfFullIndexer     = "full"
+	hfSharedIndexer   = "shared"
+)
+
+// applyIndexer sets the indexer, and the numbers of dense layers.
+func (h *hfConfig) applyIndexer(c *Config) error {
+	interleaved := h.ModelType == hfGLM5
+	if or(h.IndexInterleave, interleaved) != interleaved {
+		return fmt.Errorf("indexer_rope_interleave is %t: a %s model has %t, give the model_type of the other family", *h.IndexInterleave, h.ModelType, interleaved)
+	}
+	c.IndexHeads, c.IndexDim, c.IndexTopK, c.IndexWeight = h.IndexHeads, h.IndexDim, h.IndexTopK, 1
+	if c.IndexRope = halfPairs; interleaved {
+		c.IndexRope = interleavedPairs
+	}
+	for i, kind := range h.LayerTypes {
+		if kind != hfSparseAttention {
+			return fmt.Errorf("layer_types: layer %d is %.100q: only %s is supported", i, kind, hfSparseAttention)
+		}
+	}
+	if h.FeedTypes != nil {
+		if len(h.FeedTypes) != h.Layers {
+			return fmt.Errorf("mlp_layer_types has %d layers of %d: give all", len(h.FeedTypes), h.Layers)
+		}
+		c.DenseLayers = 0
+		for i, kind := range h.FeedTypes {
+			switch {
+			case kind == hfDenseFeed && c.DenseLayers == i:
+				c.DenseLayers++
+			case kind != hfSparseFeed:
+				return fmt.Errorf("mlp_layer_types: layer %d is %.100q: only %s layers before all %s ones are supported", i, kind, hfDenseFeed, hfSparseFeed)
+			}
+		}
+	}
+	return h.applyIndexerTypes(c)
+}
+
+// applyIndexerTypes sets the layers that share choices.
+func (h *hfConfig) applyIndexerTypes(c *Config) error {
+	var types strings.Builder
+	freq, offset := max(or(h.IndexFreq, 1), 1), or(h.IndexOffset, 2)
+	switch {
+	case h.IndexerTypes != nil:
+		for i, kind := range h.IndexerTypes {
+			if kind != hfFullIndexer && kind != hfSharedIndexer {
+				return fmt.Errorf("indexer_types: layer %d is %.100q: give %s or %s", i, kind, hfFullIndexer, hfSharedIndexer)
+			}
+			types.WriteString(strings.ToUpper(kind[:1]))
+		}
+	case h.IndexPattern != nil:
+		types.WriteString(*h.IndexPattern)
+	default:
+		for i := range min(h.Layers, 1<<10) { // Validate refuses more
+			types.WriteByte("FS"[min(max(i-offset+1, 0)%freq, 1)])
+		}
+	}
+	if c.IndexerTypes = types.String(); strings.Trim(c.IndexerTypes, "F") == "" && len(c.IndexerTypes) == c.Layers {
+		c.IndexerTypes = ""
+	}
+	return nil
+}
+
+// addIndexer writes the keys of the families with an indexer.
+func (c Config) addIndexer(h map[string]any, kind string) error {
+	if c.IndexHeads == 0 {
+		return nil
+	}
+	layers, feeds, types := make([]string, c.Layers), make([]string, c.Layers), make([]string, c.Layers)
+	for i := range layers {
+		layers[i], feeds[i], types[i] = hfSparseAttention, hfSparseFeed, hfFullIndexer
+		if c.IsDense(i) {
+			feeds[i] = hfDenseFeed
+		}
+		if c.sharesChoice(i) {
+			types[i] = hfSharedIndexer
+		}
+	}
+	maps.Copy(h, map[string]any{
+		"index_n_heads": c.IndexHeads, "index_head_dim": c.IndexDim, "index_topk": c.IndexTopK, "layer_types": layers, "mlp_layer_types": feeds,
+	})
+	switch {
+	case kind == hfGLM5:
+		h["architectures"], h["indexer_types"] = []string{"GlmMoeDsaForCausalLM"}, types
+	case strings.Contains(c.IndexerTypes, "S"):
+		return fmt.Errorf("model.indexer_types is %s with model.index_rope %s: of the library's families, only GLM-5's shares choices, and its rotary pairs are %s", c.IndexerTypes, c.IndexRope, interleavedPairs)
+	default:
+		h["architectures"] = []string{"DeepseekV32ForCausalLM"}
+	}
+	return nil
+}
