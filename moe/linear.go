@@ -37,7 +37,7 @@ type weight struct {
 // it adds it there. pushGrad completes it. A stored product has the bits that adding it to zeros
 // would give, except for the sign of zeros: a sum of negative products that underflow is -0.
 func (w *weight) nextGrad(p phase) (to tensor.Tensor, adds bool) {
-	return w.passes.next(p.ex, w.chain || p.completes())
+	return w.passes.next(p.ex, p.size(), w.chain || p.completes())
 }
 
 // addGrad is nextGrad for callers that can only add.
