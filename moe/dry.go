@@ -250,8 +250,9 @@ func formBytes(layers []*linear) (sum int) {
 // the sequences of each.
 func (d *DryRun) SumPasses(passes []int) error {
 	p := phase{passState: &passState{batch: Batch{More: true, Seq: 1}, chains: d.ChainPasses}, ex: d.Ex}
+	most := tensor.NewDry(tensor.INT32, passes[0]).I32()
 	for _, sequences := range passes[:len(passes)-1] {
-		p.batch.Inputs = tensor.NewDry(tensor.INT32, sequences).I32()
+		p.batch.Inputs = most[:sequences]
 		for _, g := range d.Groups {
 			for _, w := range g.weights {
 				w.nextGrad(p)

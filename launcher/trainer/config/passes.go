@@ -4,7 +4,10 @@ package config
 // global batch. A pass of all ranks must therefore be a subtree: a power of two of sequences, at a
 // multiple of that number. So ranks with 7 sequences each have passes of 4, 2 and 1.
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // RankBatch returns the sequences per rank in the first pass of a step. No other pass has more.
 // Ranks that share sequences have one.
@@ -53,10 +56,7 @@ func (c Config) Passes(ranks int) int {
 // PassSizes returns the sequences per rank in each pass of a step. None has more than an earlier one.
 func (c Config) PassSizes(ranks int) (sizes []int) {
 	whole, rest := c.countPasses(ranks)
-	for range whole {
-		sizes = append(sizes, c.RankBatch(ranks))
-	}
-	return append(sizes, rest...)
+	return append(slices.Repeat([]int{c.RankBatch(ranks)}, whole), rest...)
 }
 
 // countPasses returns the number of passes with RankBatch sequences, and the sizes of later ones.
