@@ -381,7 +381,11 @@ func (j *Job) Diverged() error {
 
 // team creates the threads of this process's ranks.
 func (j *Job) team(world spmd.World) *tensor.Team {
-	return tensor.NewTeam(world.Here(), j.cfg.RankThreads(world.Ranks(), world.Cores()))
+	team := tensor.NewTeam(world.Here(), j.cfg.RankThreads(world.Ranks(), world.Cores()))
+	if recipe, err := j.cfg.Recipe(); err == nil && recipe.Sum.OfGPU() {
+		team.MakePortable()
+	}
+	return team
 }
 
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.
