@@ -166,6 +166,25 @@ func (h *host) divide(n, unit int) [][2]int {
 	return all
 }
 
+// expertUnit returns the rows of an expert's gradient that one rank computes, of rows. Replicas
+// divide the gradient expert by expert. If they are more than the experts, several divide the rows
+// of each: a row is one chain of sums on any rank. whole keeps the matrices of replicas on several
+// hosts undivided, which the optimizer needs.
+func (h *host) expertUnit(experts, rows int, whole bool) int {
+	if h == nil || h.order != nil && whole {
+		return rows
+	}
+	for parts := h.comm.Size() / experts; parts > 1; parts-- {
+		if unit := rows / parts; rows%parts == 0 && unit%wgradTile == 0 && unit >= leastWgradRows {
+			return unit
+		}
+	}
+	return rows
+}
+
+// experts returns the groups whose gradients have some rows, of groups of n rows each.
+func experts(rows [2]int, n int) (first, end int) { return rows[0] / n, (rows[1] + n - 1) / n }
+
 // divideRows divides n rows of a gradient into up to most parts, in whole units.
 func divideRows(n, most, unit int) (parts [][2]int) {
 	if unit == 0 {

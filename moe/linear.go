@@ -209,16 +209,27 @@ func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
 	l.bias.owner.(biasOwner).addRows(p, l.bias, dy, ones)
 }
 
-// wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
+// wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group. If this rank computes a part
+// of one group's gradient, all rows are of that group.
 func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 	to, adds := l.nextGrad(p)
 	switch quantized := l.mx.quantizesWgrad(); {
 	case quantized && x.ends == nil:
 		l.mx.Sum.Wgrad(p.ex, to.Mat(), dy.cols, x.cols, l.mx.wholeBlocks(seq, dy.Dim(0)), adds)
+	case quantized && l.ownRows() < l.W.Dim(-2):
+		if dy.Dim(0) > 0 {
+			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy.cols.Whole(), x.cols.Whole(), l.rows[0]%l.W.Dim(-2), 0, adds)
+		} else if !adds {
+			tensor.Zero(p.ex, to)
+		}
 	case quantized:
 		l.mx.Sum.GroupedWgrad(p.ex, l.byGroups(to), dy.cols, x.cols, adds)
 	case x.ends == nil:
 		l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.Mat(), x.Mat(), seq, adds)
+	case l.ownRows() < l.W.Dim(-2):
+		first := l.rows[0] % l.W.Dim(-2)
+		part := dy.Mat().ColSlice(first, first+l.ownRows())
+		l.sum.MultiplyGroupsWgrad(p.ex, to.Reshape(1, l.ownRows(), l.W.Dim(-1)), part, x.Mat(), x.ends, adds)
 	default:
 		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
 	}

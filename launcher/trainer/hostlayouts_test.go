@@ -68,6 +68,25 @@ func TestOneResultForReplicasOnHosts(t *testing.T) {
 	sameOnHosts(t, hostsRun, replicasOnHosts)
 }
 
+// dividedExperts are layouts with more replicas than experts on a rank, which divide the gradients of
+// each, on one host and on several.
+var dividedExperts = []placed{
+	{hosts: []int{4, 4}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 4}},
+	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}},
+	{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 4, DPShard: 1, EP: 1}},
+	{layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 8, EP: 2}},
+	{layout: mesh.Layout{World: 16, PP: 1, DPReplicate: 1, DPShard: 16, EP: 2}, change: func(c *config.Config) { c.MicroBatch = 1 }},
+}
+
+func TestOneResultForDividedExperts(t *testing.T) {
+	run := func(t *testing.T, precision string) config.Config {
+		cfg := hostsRun(t, precision)
+		cfg.Model.Experts, cfg.Model.ExpertInter, cfg.Model.TopK, cfg.Batch = 4, 256, 2, 16
+		return cfg
+	}
+	sameOnHosts(t, run, dividedExperts)
+}
+
 // unequalHosts are layouts whose hosts have unequal numbers of ranks, with and without replicas.
 var unequalHosts = []placed{
 	{hosts: []int{3, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 4}},
