@@ -175,12 +175,12 @@ func (b *builder) groups() ([]*Group, error) {
 			if p.group.sharded == nil {
 				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
 			}
-			if p.group.Experts {
+			if p.w.chain = p.group.Experts; p.w.chain {
 				p.w.unit = p.group.together.expertUnit(p.dims[0], p.dims[1], b.wholeMatrices(p.group))
 			}
 			p.group.together.divideRows(p.w)
 			p.w.owner = b.sums.ownerOf(p.group)
-			p.w.passes, p.w.chain = newSumTree(p.w.own()), p.group.Experts
+			p.w.passes = newSumTree(p.w.own())
 		}
 	}
 	for _, g := range groups {
