@@ -92,6 +92,9 @@ func (w *weight) byGroups(rows tensor.Tensor) tensor.Tensor {
 // ownRows returns the number of rows whose gradient this rank computes.
 func (w *weight) ownRows() int { return w.rows[1] - w.rows[0] }
 
+// partOfGroup reports whether this rank computes some rows of one group's gradient.
+func (w *weight) partOfGroup() bool { return w.shared && w.ownRows() < w.W.Dim(-2) }
+
 // linear is a linear layer, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM), or for all
 // rows, plus a bias if there is one.
 //
@@ -216,7 +219,7 @@ func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 	switch quantized := l.mx.quantizesWgrad(); {
 	case quantized && x.ends == nil:
 		l.mx.Sum.Wgrad(p.ex, to.Mat(), dy.cols, x.cols, l.mx.wholeBlocks(seq, dy.Dim(0)), adds)
-	case quantized && l.ownRows() < l.W.Dim(-2):
+	case quantized && l.partOfGroup():
 		if dy.Dim(0) > 0 {
 			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy.cols.Whole(), x.cols.Whole(), l.rows[0]%l.W.Dim(-2), 0, adds)
 		} else if !adds {
@@ -226,7 +229,7 @@ func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 		l.mx.Sum.GroupedWgrad(p.ex, l.byGroups(to), dy.cols, x.cols, adds)
 	case x.ends == nil:
 		l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.Mat(), x.Mat(), seq, adds)
-	case l.ownRows() < l.W.Dim(-2):
+	case l.partOfGroup():
 		first := l.rows[0] % l.W.Dim(-2)
 		part := dy.Mat().ColSlice(first, first+l.ownRows())
 		l.sum.MultiplyGroupsWgrad(p.ex, to.Reshape(1, l.ownRows(), l.W.Dim(-1)), part, x.Mat(), x.ends, adds)

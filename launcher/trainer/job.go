@@ -379,15 +379,6 @@ func (j *Job) Diverged() error {
 		training, validation, filepath.Join(j.cfg.Out, record.File))
 }
 
-// team creates the threads of this process's ranks.
-func (j *Job) team(world spmd.World) *tensor.Team {
-	team := tensor.NewTeam(world.Here(), j.cfg.RankThreads(world.Ranks(), world.Cores()))
-	if recipe, err := j.cfg.Recipe(); err == nil && recipe.Sum.OfGPU() {
-		team.MakePortable()
-	}
-	return team
-}
-
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.
 func (j *Job) start(peak float64, cores int) events.Start {
 	s := events.Start{

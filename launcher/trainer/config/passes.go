@@ -75,3 +75,16 @@ func (c Config) countPasses(ranks int) (whole int, rest []int) {
 	}
 	return whole, rest
 }
+
+// CutsSubtrees reports whether passes are no subtrees of the sum over the global batch, or ranks
+// have no subtrees of a pass. Results then depend on the number of ranks.
+func (c Config) CutsSubtrees(ranks int) bool {
+	data := c.DataRanks(ranks)
+	whole, rest := c.countPasses(ranks)
+	sizes := append(rest, c.RankBatch(ranks))
+	odd := slices.ContainsFunc(sizes, func(n int) bool { return n != floorPower(n) })
+	if data == 1 {
+		return whole+len(rest) > 1 && c.RankBatch(ranks) != floorPower(c.RankBatch(ranks))
+	}
+	return odd || whole+len(rest) > 1 && data != floorPower(data)
+}

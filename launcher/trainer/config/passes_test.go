@@ -10,6 +10,7 @@ import (
 // The passes of a step are subtrees of the sum over the global batch if the ranks that read
 // different sequences are a power of two. Recipes that depend on passes keep theirs.
 func TestPassSizes(t *testing.T) {
+	others := []string{"3 ranks", "scale per tensor", "dropped tokens", "chain", "pipeline, given"} // have other bits
 	for name, c := range map[string]struct {
 		ranks, batch, micro int
 		change              func(*config.Config)
@@ -42,6 +43,9 @@ func TestPassSizes(t *testing.T) {
 		got := cfg.PassSizes(c.ranks)
 		if !slices.Equal(got, c.want) || cfg.Passes(c.ranks) != len(got) {
 			t.Errorf("%s: passes of %v (%d of them), want %v", name, got, cfg.Passes(c.ranks), c.want)
+		}
+		if got := cfg.CutsSubtrees(c.ranks); got != slices.Contains(others, name) {
+			t.Errorf("%s: cuts subtrees: %v", name, got)
 		}
 	}
 }
