@@ -54,8 +54,8 @@ func NewTeam(members, threads int) *Team {
 	return t
 }
 
-// MakePortable makes products of BF16 and FP32 matrices have the same bits on every CPU tier. Without
-// it AMX, BFMMLA and plain Go have other bits. It must be called before Join.
+// MakePortable makes products of BF16 and FP32 matrices have the same bits on every CPU tier.
+// Without it AMX, BFMMLA and plain Go have other bits. It must be called before Join.
 func (t *Team) MakePortable() {
 	t.portable = true
 	for _, h := range t.helpers {

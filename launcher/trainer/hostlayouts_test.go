@@ -68,8 +68,8 @@ func TestOneResultForReplicasOnHosts(t *testing.T) {
 	sameOnHosts(t, hostsRun, replicasOnHosts)
 }
 
-// dividedExperts are layouts with more replicas than experts on a rank, which divide the gradients of
-// each, on one host and on several.
+// dividedExperts are layouts with more replicas than experts on a rank, which divide the gradients
+// of each, on one host and on several.
 var dividedExperts = []placed{
 	{hosts: []int{4, 4}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 4}},
 	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}},

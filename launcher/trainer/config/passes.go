@@ -53,7 +53,8 @@ func (c Config) Passes(ranks int) int {
 	return whole + len(rest)
 }
 
-// PassSizes returns the sequences per rank in each pass of a step. None has more than an earlier one.
+// PassSizes returns the sequences per rank in each pass of a step. None has more than an earlier
+// one.
 func (c Config) PassSizes(ranks int) (sizes []int) {
 	whole, rest := c.countPasses(ranks)
 	return append(slices.Repeat([]int{c.RankBatch(ranks)}, whole), rest...)
