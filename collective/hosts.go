@@ -87,6 +87,26 @@ func (g *group) divide() {
 		g.hostOf[r], g.localRank[r] = at, len(g.hosts[at])
 		g.hosts[at] = append(g.hosts[at], r)
 	}
+	g.cut(0, len(g.hostOf))
+}
+
+// subtree is a part of the tree of sums over ranks: ranks [first, end), all on one host.
+type subtree struct{ first, end, host int }
+
+// cut appends the largest subtrees of ranks [lo, hi), which are a subtree themselves.
+func (g *group) cut(lo, hi int) {
+	host := g.hostOf[lo]
+	if !slices.ContainsFunc(g.hostOf[lo:hi], func(h int) bool { return h != host }) {
+		if g.subtreesOf == nil {
+			g.subtreesOf = make([][]subtree, len(g.hosts))
+		}
+		t := subtree{lo, hi, host}
+		g.subtrees, g.subtreesOf[host] = append(g.subtrees, t), append(g.subtreesOf[host], t)
+		return
+	}
+	mid := lo + leftHalf(hi-lo)
+	g.cut(lo, mid)
+	g.cut(mid, hi)
 }
 
 // proxy returns the rank of a host that handles the messages from and to rank j of another host.

@@ -50,8 +50,7 @@ const blockBytes = 16 << 10
 // in T. Of n > 1 ranks, the first 2^i < n, for the largest such i, are one half and the others the
 // other half: ((r0+r1)+(r2+r3))+((r4+r5)+(r6+r7)) for eight. So if 2^i terms are shared evenly by
 // the ranks, and each rank sums its terms in the same way, the result has the same bits for any
-// number of ranks. The ranks of several hosts are summed host by host, and then the hosts like
-// ranks. This is the same tree if all hosts have the same power of two of ranks.
+// number of ranks, on any hosts.
 func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	if c.group.spansHosts() && sizeOf(buf) <= payloadBytes {
 		return reduceSmall(c, buf, op)

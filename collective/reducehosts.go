@@ -3,8 +3,14 @@ package collective
 // Reductions over hosts. Every element belongs to one rank. Each host reduces it over its own ranks
 // and sends the result to that rank, which combines the hosts' results. The network carries every
 // element once from every host. Pieces of a part are reduced while others travel.
+//
+// Sums are those of one host. A host whose ranks are no subtree of the tree over all ranks sends
+// the sums of its largest subtrees: of r ranks, at most 2·log2(r).
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 const (
 	mostPiece  = 256 << 10 // bytes of a part that travel together
@@ -16,11 +22,11 @@ const (
 // hostReduction is the memory of a reduction over hosts. It has two pieces per peer, used in
 // turns: one travels while the other is reduced.
 type hostReduction struct {
-	piece     int // bytes of one piece
-	room      []byte
-	out, in   [2]*Messages
-	hostTerms [][]byte // by host
-	sendsTo   []int    // ranks of other hosts whose proxy this rank is
+	piece   int // bytes of one piece of a subtree
+	room    []byte
+	out, in [2]*Messages
+	terms   [][]byte // by subtree
+	sendsTo []int    // ranks of other hosts whose proxy this rank is
 }
 
 // overHosts returns the memory for reductions. This rank sends pieces to the ranks whose proxy it
@@ -29,7 +35,7 @@ func (c *Comm) overHosts(kind Kind) *hostReduction {
 	g := c.group
 	p := c.pieces
 	if p == nil {
-		p = &hostReduction{hostTerms: make([][]byte, len(g.hosts))}
+		p = &hostReduction{terms: make([][]byte, len(g.subtrees))}
 		for i := range 2 {
 			p.out[i], p.in[i] = c.NewMessages(kind), c.NewMessages(kind)
 		}
@@ -40,9 +46,13 @@ func (c *Comm) overHosts(kind Kind) *hostReduction {
 				}
 			}
 		}
-		buffers := 2 * (len(p.sendsTo) + len(g.hosts))
-		p.piece = max(leastPiece, min(mostPiece, mostRoom/buffers)) / lineBytes * lineBytes
-		p.room = c.Allocator().Allocate(buffers * p.piece)
+		most := 0 // pieces that a rank sends; all hosts agree on this
+		for h, ranks := range g.hosts {
+			others := (c.Size() - 1) / len(ranks) // ranks of other hosts per rank of this one, rounded up
+			most = max(most, others*len(g.subtreesOf[h]))
+		}
+		p.piece = max(leastPiece, min(mostPiece, mostRoom/(2*(most+len(g.subtrees))))) / lineBytes * lineBytes
+		p.room = c.Allocator().Allocate(2 * (len(p.sendsTo)*len(g.subtreesOf[g.here]) + len(g.subtrees)) * p.piece)
 		c.pieces = p
 	}
 	for i := range 2 {
@@ -51,21 +61,28 @@ func (c *Comm) overHosts(kind Kind) *hostReduction {
 	return p
 }
 
-// outgoing returns the memory for a piece to the i-th rank whose proxy this is, and incoming that
-// for a piece of a host.
-func (p *hostReduction) outgoing(turn, i int) []byte {
-	return p.room[(turn*len(p.sendsTo)+i)*p.piece:][:p.piece]
+// outgoing returns the memory for a subtree's piece to the i-th rank whose proxy this is, and
+// incoming that for a piece of a subtree of any host. Pieces that travel together are neighbors.
+func (c *Comm) outgoing(turn, i int) []byte {
+	p, n := c.pieces, len(c.group.subtreesOf[c.group.here])
+	return p.room[(turn*len(p.sendsTo)+i)*n*p.piece:][:n*p.piece]
 }
 
-func (p *hostReduction) incoming(turn, host int) []byte {
-	return p.room[(2*len(p.sendsTo)+turn*len(p.hostTerms)+host)*p.piece:][:p.piece]
+func (c *Comm) incoming(turn, host int) []byte {
+	p, g, first, n := c.pieces, c.group, 0, 0
+	for h := range host + 1 {
+		first += n
+		n = len(g.subtreesOf[h])
+	}
+	own := 2 * len(p.sendsTo) * len(g.subtreesOf[g.here])
+	return p.room[(own+turn*len(g.subtrees)+first)*p.piece:][:n*p.piece]
 }
 
 // reduceParts reduces the part of every rank over all hosts, and passes this rank's part to store,
 // block by block.
 func reduceParts[T Number](c *Comm, kind Kind, op Op, part func(j int) (lo, hi int), store func(lo int, block []T)) error {
 	g, p, size := c.group, c.overHosts(kind), elemSize[T]()
-	step := p.piece / size
+	step, mine := p.piece/size, g.subtreesOf[g.here]
 	lo, hi := part(c.rank)
 	pieces := (hi - lo + step - 1) / step
 	for _, j := range p.sendsTo {
@@ -80,14 +97,17 @@ func reduceParts[T Number](c *Comm, kind Kind, op Op, part func(j int) (lo, hi i
 			begin, end := min(lo+i*step, hi), min(lo+(i+1)*step, hi)
 			for h := range g.hosts {
 				if h != g.here {
-					p.in[turn].Recv(g.proxy(h, c.rank), p.incoming(turn, h)[:(end-begin)*size])
+					p.in[turn].Recv(g.proxy(h, c.rank), c.incoming(turn, h)[:len(g.subtreesOf[h])*(end-begin)*size])
 				}
 			}
 			for k, j := range p.sendsTo {
 				lo, hi := part(j)
 				begin, end := min(lo+i*step, hi), min(lo+(i+1)*step, hi)
-				reduceLocal(c, elements[T](p.outgoing(turn, k), 0, end-begin), begin, op)
-				p.out[turn].Send(j, p.outgoing(turn, k)[:(end-begin)*size])
+				out := c.outgoing(turn, k)[:len(mine)*(end-begin)*size]
+				for i, t := range mine {
+					reduceLocal(c, t, elements[T](out, i*(end-begin), end-begin), begin, op)
+				}
+				p.out[turn].Send(j, out)
 			}
 		}
 		if i == 0 {
@@ -107,42 +127,82 @@ func reduceParts[T Number](c *Comm, kind Kind, op Op, part func(j int) (lo, hi i
 	return nil
 }
 
-// reduceSent returns what a rank sends to other hosts in reduceParts: its host's sums of the parts
-// of the ranks whose proxy it is. part returns the bytes of a rank's part.
+// reduceSent returns what a rank sends to other hosts in reduceParts: the sums of its host's
+// subtrees, of the parts of the ranks whose proxy it is. part returns the bytes of a rank's part.
 func (c *Comm) reduceSent(part func(j int) int) (sent int) {
 	g := c.group
 	for j := range c.Size() {
 		if !c.isLocal(j) && g.proxy(g.here, j) == c.rank {
-			sent += part(j)
+			sent += part(j) * len(g.subtreesOf[g.here])
 		}
 	}
 	return sent
 }
 
-// reduceLocal is reduceBlock of any length.
-func reduceLocal[T Number](c *Comm, acc []T, lo int, op Op) {
+// reduceLocal is reduceBlock over the ranks of a subtree of this host, of any length.
+func reduceLocal[T Number](c *Comm, t subtree, acc []T, lo int, op Op) {
+	c.takeTerms()
+	first := c.group.localRank[t.first]
 	for block := blockBytes / elemSize[T](); len(acc) > 0; {
 		n := min(block, len(acc))
-		reduceBlock(c, acc[:n], lo, op)
+		reduceTerms(acc[:n], c.terms[first:first+t.end-t.first], lo, op)
 		acc, lo = acc[n:], lo+n
 	}
+	c.dropTerms()
 }
 
 // combine reduces elements [begin, end) of this rank's part over the hosts, whose pieces have
 // arrived.
 func combine[T Number](c *Comm, p *hostReduction, turn, begin, end int, op Op, store func(lo int, block []T)) {
 	g := c.group
-	own, result := scratch[T](c), elements[T](p.incoming(turn, g.here), 0, min(p.piece, blockBytes)/elemSize[T]())
+	result := scratch[T](c)
 	for at := begin; at < end; {
-		n := min(len(own), len(result), end-at)
-		reduceBlock(c, own[:n], at, op)
+		n := min(len(result), p.piece/elemSize[T](), end-at)
 		for h := range g.hosts {
-			p.hostTerms[h] = bytesOf(elements[T](p.incoming(turn, h), at-begin, n))
+			in, place := c.incoming(turn, h), 0
+			for i, t := range g.subtrees {
+				if t.host != h {
+					continue
+				}
+				if h == g.here {
+					own := elements[T](in, place*n, n)
+					reduceLocal(c, t, own, at, op)
+					p.terms[i] = bytesOf(own)
+				} else {
+					p.terms[i] = bytesOf(elements[T](in, place*(end-begin)+at-begin, n))
+				}
+				place++
+			}
 		}
-		p.hostTerms[g.here] = bytesOf(own[:n])
-		reduceTerms(result[:n], p.hostTerms, 0, op)
+		if op == Sum {
+			sumSubtrees(result[:n], g.subtrees, p.terms, 0)
+		} else {
+			reduceTerms(result[:n], p.terms, 0, op)
+		}
 		store(at, result[:n])
 		at += n
+	}
+}
+
+// sumSubtrees sets dst to the sum over the ranks of neighboring subtrees of the len(dst) elements
+// from lo, of terms that have the sum of one subtree each.
+func sumSubtrees[T Number](dst []T, all []subtree, terms [][]byte, lo int) {
+	switch len(all) {
+	case 1:
+		copy(dst, elements[T](terms[0], lo, len(dst)))
+		return
+	case 2:
+		add2(dst, elements[T](terms[0], lo, len(dst)), elements[T](terms[1], lo, len(dst)))
+		return
+	}
+	first, end := all[0].first, all[len(all)-1].end
+	n := slices.IndexFunc(all, func(t subtree) bool { return t.first == first+leftHalf(end-first) })
+	var right [sumPiece]T
+	for at := 0; at < len(dst); at += sumPiece {
+		left := dst[at:min(at+sumPiece, len(dst))]
+		sumSubtrees(left, all[:n], terms[:n], lo+at)
+		sumSubtrees(right[:len(left)], all[n:], terms[n:], lo+at)
+		add2(left, left, right[:len(left)])
 	}
 }
 
@@ -214,33 +274,15 @@ func reduceSmall[T Number](c *Comm, buf []T, op Op) error {
 	}
 	err := c.enter(k)
 	if err == nil && !c.group.dry {
-		reduceCalls(c, buf, 0, c.group.hosts, op)
+		var terms [MaxRanks][]byte
+		for r := range c.Size() {
+			s := c.slot(r)
+			terms[r] = s.payload[:s.payloadLen]
+		}
+		reduceTerms(buf, terms[:c.Size()], 0, op)
 	}
 	c.retire(KindAllReduce, sizeOf(buf))
 	return err
-}
-
-// reduceCalls sets dst to the reduction of the elements from lo that travelled with the calls of
-// the hosts' ranks.
-func reduceCalls[T Number](c *Comm, dst []T, lo int, hosts [][]int, op Op) {
-	if len(hosts) == 1 {
-		var terms [MaxRanks][]byte
-		for i, r := range hosts[0] {
-			s := c.slot(r)
-			terms[i] = s.payload[:s.payloadLen]
-		}
-		reduceTerms(dst, terms[:len(hosts[0])], lo, op)
-		return
-	}
-	half := leftHalf(len(hosts))
-	var right [sumPiece]T
-	for at := 0; at < len(dst); at += sumPiece {
-		left := dst[at:min(at+sumPiece, len(dst))]
-		reduceCalls(c, left, lo+at, hosts[:half], op)
-		reduceCalls(c, right[:len(left)], lo+at, hosts[half:], op)
-		both := [2][]byte{bytesOf(left), bytesOf(right[:len(left)])}
-		reduceTerms(left, both[:], 0, op)
-	}
 }
 
 var _ = [1]struct{}{}[unsafe.Offsetof(slot{}.payload)%8] // for any element type

@@ -22,11 +22,13 @@ type group struct {
 	name  string
 	// the same on all hosts; no two communicators of a rank have the same id
 	id         int
-	worldRanks []int   // by rank of this group
-	hosts      [][]int // ranks of this group by host
-	hostOf     []int   // by rank of this group
-	localRank  []int   // rank among the ranks of its host, by rank of this group
-	here       int     // the host of this process
+	worldRanks []int       // by rank of this group
+	hosts      [][]int     // ranks of this group by host
+	subtrees   []subtree   // of the tree of sums over ranks, in the order of their ranks
+	subtreesOf [][]subtree // those of each host
+	hostOf     []int       // by rank of this group
+	localRank  []int       // rank among the ranks of its host, by rank of this group
+	here       int         // the host of this process
 	board      board
 	local      *local // nil if ranks are processes
 	dry        bool   // the other ranks do not exist, and there is no board: see NewDry

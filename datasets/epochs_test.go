@@ -84,7 +84,8 @@ func TestEpochs(t *testing.T) {
 			}
 		}
 		ranks, share := rapid.IntRange(1, 4).Draw(t, "ranks"), rapid.IntRange(1, 6).Draw(t, "rows per rank")
-		cfg := LoaderConfig{Seq: seq, GlobalBatch: ranks * share, Ranks: ranks, Micro: rapid.IntRange(0, share).Draw(t, "micro"), Seed: seed}
+		first := rapid.IntRange(0, share).Draw(t, "first pass")
+		cfg := LoaderConfig{Seq: seq, GlobalBatch: ranks * share, Ranks: ranks, Passes: []int{first, share - first}, Seed: seed}
 		done, start := rapid.IntRange(0, len(all)).Draw(t, "resumed at"), rapid.Int64Range(0, 1<<40).Draw(t, "samples of other data")
 		saved, _ := json.Marshal(State{Pos: start + int64(done), Start: start, Seq: seq, Seed: seed, Fingerprint: s.Fingerprint()})
 		steps := make([][][]int32, (len(all)-done)/cfg.GlobalBatch)

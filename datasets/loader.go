@@ -13,7 +13,7 @@ type LoaderConfig struct {
 	Seq         int    // tokens that a sample predicts; its row has one more
 	GlobalBatch int    // samples per step of all ranks; a multiple of Ranks
 	Rank, Ranks int    // this rank and the number of ranks
-	Micro       int    // samples per rank in a pass; 0: all of the rank's samples are one pass
+	Passes      []int  // samples per rank in each pass of a step; nil: they are one pass
 	Seed        uint64 // of the order of the windows
 }
 
@@ -33,8 +33,8 @@ type State struct {
 // epoch. Seed and epoch determine a permutation of the windows. Sample g is window g mod W of the
 // permutation of epoch g / W, where W is the number of windows. A step takes the samples [Pos,
 // Pos+B): the global batch does not depend on R, the number of ranks. A pass takes the next M*R of
-// them, and rank r reads the M from r*M on. If M*R does not divide B, the last pass is smaller on
-// every rank. So pass p covers the same samples for all M and R with the same product. A Loader is
+// them, and rank r reads the M from r*M on. So pass p covers the same samples for all M and R with
+// the same product. A Loader is
 // not safe for concurrent use; loaders of several ranks may share a stream.
 //
 // In a mixture, the turns of a period of 10000 samples select the part of a sample, and the k-th
@@ -111,10 +111,10 @@ func (l *Loader) Next(dst []int32) error {
 func (l *Loader) read(dst []int32, pos int64) error {
 	l.check(dst)
 	row, rank, ranks := l.cfg.Seq+1, int64(l.cfg.Rank), int64(l.cfg.Ranks)
-	for len(dst) > 0 {
+	for pass := 0; len(dst) > 0; pass++ {
 		n := int64(len(dst) / row) // of this pass
-		if l.cfg.Micro > 0 {
-			n = min(n, int64(l.cfg.Micro))
+		if l.cfg.Passes != nil {
+			n = int64(l.cfg.Passes[pass])
 		}
 		for i := range n {
 			if err := l.sample(dst[:row], pos+rank*n+i); err != nil {

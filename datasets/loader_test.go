@@ -36,26 +36,29 @@ func globalBatches(t testing.TB, s Stream, cfg LoaderConfig, steps int) [][]int3
 }
 
 // TestPassesDoNotDependOnRanks: pass p of all ranks together is the p-th part of the global batch,
-// in order. The last pass may be smaller.
+// in order. Passes may have unequal sizes.
 func TestPassesDoNotDependOnRanks(t *testing.T) {
 	const seq, batch = 5, 24
 	s := countingStream(seq*50 + 3)
 	want := globalBatches(t, s, LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: 1, Seed: 3}, 1)[0]
-	for _, c := range []struct{ ranks, micro int }{{1, 5}, {2, 3}, {4, 1}, {4, 2}, {8, 2}, {8, 3}, {3, 100}} {
-		cfg := LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: c.ranks, Micro: c.micro, Seed: 3}
+	for _, c := range []struct {
+		ranks  int
+		passes []int
+	}{{1, []int{5, 19}}, {2, []int{8, 4}}, {4, []int{4, 2}}, {4, []int{1, 2, 3}}, {8, []int{2, 1}}, {3, []int{8}}} {
+		cfg := LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: c.ranks, Passes: c.passes, Seed: 3}
 		ranks := make([][]int32, c.ranks) // rows left of each
 		for cfg.Rank = range ranks {
 			ranks[cfg.Rank] = next(newLoader(t, s, cfg))
 		}
 		var got []int32
-		for len(ranks[0]) > 0 {
+		for _, sequences := range c.passes {
 			for r, rows := range ranks {
-				n := min(c.micro*(seq+1), len(rows))
+				n := sequences * (seq + 1)
 				got, ranks[r] = append(got, rows[:n]...), rows[n:]
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%d ranks in passes of %d read %v, want %v", c.ranks, c.micro, got, want)
+			t.Errorf("%d ranks in passes of %d read %v, want %v", c.ranks, c.passes, got, want)
 		}
 	}
 }

@@ -72,6 +72,11 @@ func (b *builder) share() {
 // shards reports whether the dense group is sharded over hosts.
 func (b *builder) shards() bool { return b.mesh.FSDP && b.mesh.Across != nil && !b.inference }
 
+// wholeMatrices reports whether the optimizer needs whole matrices of a group on one rank.
+func (b *builder) wholeMatrices(g *Group) bool {
+	return b.mesh.Cut != nil && b.mesh.Cut(g.Params[:1], 1) != nil
+}
+
 // beginUnit says that the next matrices are a unit.
 func (b *builder) beginUnit() { b.units = append(b.units, b.dense.ParamLen()) }
 
@@ -103,9 +108,6 @@ func (b *builder) linear(l *linear, part Part, name string, out, in int, init In
 // grouped appends the parameters of a grouped linear layer, one per group of rows.
 func (b *builder) grouped(g *Group, l *linear, part Part, dims []int, params ...*Param) {
 	b.add(g, &l.weight, part, dims, params...)
-	if g == b.experts {
-		l.unit = dims[1] // replicas divide the gradient expert by expert
-	}
 	b.quantize(g, l, params[0])
 	if l.mx != nil && g == b.experts {
 		l.mx.firstExpert = b.mesh.EP.Rank() * dims[0]
@@ -173,9 +175,12 @@ func (b *builder) groups() ([]*Group, error) {
 			if p.group.sharded == nil {
 				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
 			}
+			if p.w.chain = p.group.Experts; p.w.chain {
+				p.w.unit = p.group.together.expertUnit(p.dims[0], p.dims[1], b.wholeMatrices(p.group))
+			}
 			p.group.together.divideRows(p.w)
 			p.w.owner = b.sums.ownerOf(p.group)
-			p.w.passes, p.w.chain = newSumTree(p.w.own()), p.group.Experts
+			p.w.passes = newSumTree(p.w.own())
 		}
 	}
 	for _, g := range groups {

@@ -250,10 +250,13 @@ func formBytes(layers []*linear) (sum int) {
 	return sum
 }
 
-// SumPasses makes the sums of all passes of a step except the last: see [Group.Divide].
-func (d *DryRun) SumPasses(passes int) error {
-	p := phase{passState: &passState{batch: Batch{More: true}, chains: d.ChainPasses}, ex: d.Ex}
-	for range passes - 1 {
+// SumPasses makes the sums of all passes of a step except the last: see [Group.Divide]. passes has
+// the sequences of each.
+func (d *DryRun) SumPasses(passes []int) error {
+	p := phase{passState: &passState{batch: Batch{More: true, Seq: 1}, chains: d.ChainPasses}, ex: d.Ex}
+	most := tensor.NewDry(tensor.INT32, passes[0]).I32()
+	for _, sequences := range passes[:len(passes)-1] {
+		p.batch.Inputs = most[:sequences]
 		for _, g := range d.Groups {
 			for _, w := range g.weights {
 				w.nextGrad(p)
@@ -261,7 +264,7 @@ func (d *DryRun) SumPasses(passes int) error {
 			}
 			for i := range g.sharded.all() {
 				u := &g.sharded.units[i]
-				u.passes.next(d.Ex, p.completes())
+				u.passes.next(d.Ex, p.size(), p.completes())
 				u.passes.push(d.Ex, p.completes())
 				for _, w := range u.weights {
 					w.passes.restart()

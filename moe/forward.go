@@ -108,7 +108,8 @@ func (m *Model) predict(pass *Pass, p phase, h tensor.Tensor, in Boundary) error
 }
 
 // locate counts the rows of earlier passes, and of earlier ranks in this one, if the precision
-// draws random numbers. Passes before the last one have equally many rows. It is collective.
+// draws random numbers. Passes of a stage begin in their order, or have equally many rows. It is
+// collective.
 func (p *Pass) locate(ex *tensor.Exec) error {
 	m := p.model
 	if p.earlier = 0; !m.precision.draws() {
@@ -121,9 +122,10 @@ func (p *Pass) locate(ex *tensor.Exec) error {
 	p.earlier = earlier
 	if p.train {
 		if m.begun == 1 {
-			m.passRows = all
+			m.stepRows = 0
 		}
-		p.earlier += uint64(p.place) * m.passRows
+		p.earlier += m.stepRows + uint64(p.place+1-m.begun)*all // modulo 2^64
+		m.stepRows += all
 	}
 	return nil
 }

@@ -141,9 +141,9 @@ func (h *host) share(layers []*linear) (mine []*linear) {
 	return mine
 }
 
-// leastWgradRows is the least number of rows of a gradient that a rank computes, because products
-// of fewer rows use another kernel, which gives other bits. Their first row is a multiple of
-// wgradTile, or of the weight's own unit.
+// leastWgradRows is the least number of rows of a dense gradient that a rank computes, because
+// products of fewer rows use other kernels. Their first row is a multiple of wgradTile, or of the
+// weight's own unit. Rows of experts are divided down to wgradTile: otherwise replicas would idle.
 const (
 	leastWgradRows = 128
 	wgradTile      = 32
@@ -152,8 +152,12 @@ const (
 // divide returns the rows of the next weight that each rank computes, of n, in whole units. If
 // there are too few for all ranks, the first rank to get some changes from weight to weight.
 func (h *host) divide(n, unit int) [][2]int {
+	return h.assign(divideRows(n, h.comm.Size(), unit))
+}
+
+// assign gives parts to ranks, at most one to each.
+func (h *host) assign(parts [][2]int) [][2]int {
 	ranks := h.comm.Size()
-	parts := divideRows(n, ranks, unit)
 	all := make([][2]int, ranks)
 	for part := range parts {
 		rank := (part + h.offset) % ranks
@@ -166,12 +170,37 @@ func (h *host) divide(n, unit int) [][2]int {
 	return all
 }
 
+// expertUnit returns the rows of an expert's gradient that one rank computes, of rows. Replicas
+// divide the gradient expert by expert. If they are more than the experts, several divide the rows
+// of each: a row is one chain of sums on any rank. whole keeps the matrices of replicas on several
+// hosts undivided, which the optimizer needs.
+func (h *host) expertUnit(experts, rows int, whole bool) int {
+	if h == nil || h.order != nil && whole {
+		return rows
+	}
+	for parts := h.comm.Size() / experts; parts > 1; parts-- {
+		if unit := rows / parts; rows%parts == 0 && unit%wgradTile == 0 {
+			return unit
+		}
+	}
+	return rows
+}
+
+// experts returns the groups whose gradients have some rows, of groups of n rows each.
+func experts(rows [2]int, n int) (first, end int) { return rows[0] / n, (rows[1] + n - 1) / n }
+
 // divideRows divides n rows of a gradient into up to most parts, in whole units.
 func divideRows(n, most, unit int) (parts [][2]int) {
 	if unit == 0 {
 		unit = wgradTile
 	}
-	count, units := max(min(n/max(leastWgradRows, unit), most), 1), (n+unit-1)/unit
+	return divideUnits(n, min(n/max(leastWgradRows, unit), most), unit)
+}
+
+// divideUnits divides n rows into count parts, or one, in whole units.
+func divideUnits(n, count, unit int) (parts [][2]int) {
+	count = max(count, 1)
+	units := (n + unit - 1) / unit
 	for part := range count {
 		parts = append(parts, [2]int{min(units*part/count*unit, n), min(units*(part+1)/count*unit, n)})
 	}
@@ -182,7 +211,11 @@ func divideRows(n, most, unit int) (parts [][2]int) {
 func (h *host) divideRows(w *weight) {
 	n := w.Grad.Mat().Rows
 	if w.rows = [2]int{0, n}; h != nil {
-		w.shared, w.shares = true, h.divide(n, w.unit)
+		parts := divideRows(n, h.comm.Size(), w.unit)
+		if w.chain {
+			parts = divideUnits(n, min(n/w.unit, h.comm.Size()), w.unit)
+		}
+		w.shared, w.shares = true, h.assign(parts)
 		w.rows = w.shares[h.comm.Rank()]
 	}
 }

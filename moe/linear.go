@@ -37,7 +37,7 @@ type weight struct {
 // it adds it there. pushGrad completes it. A stored product has the bits that adding it to zeros
 // would give, except for the sign of zeros: a sum of negative products that underflow is -0.
 func (w *weight) nextGrad(p phase) (to tensor.Tensor, adds bool) {
-	return w.passes.next(p.ex, w.chain || p.completes())
+	return w.passes.next(p.ex, p.size(), w.chain || p.completes())
 }
 
 // addGrad is nextGrad for callers that can only add.
@@ -91,6 +91,9 @@ func (w *weight) byGroups(rows tensor.Tensor) tensor.Tensor {
 
 // ownRows returns the number of rows whose gradient this rank computes.
 func (w *weight) ownRows() int { return w.rows[1] - w.rows[0] }
+
+// partOfGroup reports whether this rank computes some rows of one group's gradient.
+func (w *weight) partOfGroup() bool { return w.shared && w.ownRows() < w.W.Dim(-2) }
 
 // linear is a linear layer, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM), or for all
 // rows, plus a bias if there is one.
@@ -220,16 +223,27 @@ func (w *weight) addRows(p phase, dy tensor.Tensor) {
 	w.owner.(biasOwner).addRows(p, w, dy, ones)
 }
 
-// wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
+// wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group. If this rank computes a part
+// of one group's gradient, all rows are of that group.
 func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 	to, adds := l.nextGrad(p)
 	switch quantized := l.mx.quantizesWgrad(); {
 	case quantized && x.ends == nil:
 		l.mx.Sum.Wgrad(p.ex, to.Mat(), dy.cols, x.cols, l.mx.wholeBlocks(seq, dy.Dim(0)), adds)
+	case quantized && l.partOfGroup():
+		if dy.Dim(0) > 0 {
+			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy.cols.Whole(), x.cols.Whole(), l.rows[0]%l.W.Dim(-2), 0, adds)
+		} else if !adds {
+			tensor.Zero(p.ex, to)
+		}
 	case quantized:
 		l.mx.Sum.GroupedWgrad(p.ex, l.byGroups(to), dy.cols, x.cols, adds)
 	case x.ends == nil:
 		l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.Mat(), x.Mat(), seq, adds)
+	case l.partOfGroup():
+		first := l.rows[0] % l.W.Dim(-2)
+		part := dy.Mat().ColSlice(first, first+l.ownRows())
+		l.sum.MultiplyGroupsWgrad(p.ex, to.Reshape(1, l.ownRows(), l.W.Dim(-1)), part, x.Mat(), x.ends, adds)
 	default:
 		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
 	}

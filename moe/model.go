@@ -45,7 +45,7 @@ type Model struct {
 	inFlight []*Pass        // training passes, by their places
 	begun    int            // training passes of this step
 	several  bool           // a pass of this step has had Batch.More
-	passRows uint64         // of all ranks in a pass of this step: see locate
+	stepRows uint64         // of all ranks in the passes of this step so far: see locate
 	zeroed   int            // total calls of Group.ZeroGrad before the current step
 	measured []sequenceLoss // by the last pass
 

@@ -19,7 +19,7 @@ func TestPassTree(t *testing.T) {
 		x := make([]float32, passes)
 		for i := range x {
 			x[i] = rng.Float32()
-			to, adds := tree.next(ex, i == passes-1)
+			to, adds := tree.next(ex, 1, i == passes-1)
 			if !adds {
 				to.F32()[0] = 0
 			}
@@ -39,13 +39,38 @@ func TestPassTree(t *testing.T) {
 	}
 }
 
+// Passes of 2^i sequences, then of ever smaller powers of two, have the sum of single sequences.
+func TestUnequalPasses(t *testing.T) {
+	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
+	for _, sizes := range [][]int{{2, 1}, {4, 1}, {4, 2, 1}, {2, 2, 1}, {4, 4, 4, 2, 1}, {8, 8, 8, 4, 1}, {1, 1, 1, 1, 1}} {
+		result, x := tensor.New(tensor.FP32, 1), []float32(nil)
+		tree := newSumTree(result)
+		for i, size := range sizes {
+			part := make([]float32, size)
+			for j := range part {
+				part[j] = rng.Float32()
+			}
+			x = append(x, part...)
+			to, adds := tree.next(ex, size, i == len(sizes)-1)
+			if !adds {
+				to.F32()[0] = 0
+			}
+			to.F32()[0] += balanced(part)
+			tree.push(ex, i == len(sizes)-1)
+		}
+		if got, want := result.F32()[0], balanced(x); got != want {
+			t.Errorf("passes of %v: %v, want %v", sizes, got, want)
+		}
+	}
+}
+
 // Passes in a chain need no copies, and are added in their order.
 func TestPassChain(t *testing.T) {
 	ex := tensor.NewExec()
 	tree, want := newSumTree(tensor.New(tensor.FP32, 1)), float32(0)
 	for i := range 8 {
 		x := 1 + float32(i)/3
-		to, adds := tree.next(ex, true)
+		to, adds := tree.next(ex, 1, true)
 		if !adds {
 			to.F32()[0] = 0
 		}

@@ -175,6 +175,9 @@ func (p phase) scale() float32 { return 1 / float32(p.batch.GlobalSequences*p.ba
 // completes reports whether the sums over passes end with this pass: see sumTree.next.
 func (p phase) completes() bool { return !p.batch.More || p.chains }
 
+// size returns the sequences of the pass on each rank: see sumTree.next.
+func (p phase) size() int { return max(len(p.batch.Inputs)/max(p.batch.Seq, 1), 1) }
+
 // defersWgrad reports whether the weight gradients of groups of rows are deferred.
 func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred }
 

@@ -85,14 +85,14 @@ func (h *host) transferRows(p phase, ends [][]int32) [][][]byte {
 		}
 		theirs := ends[r]
 		for _, w := range h.waiting {
-			experts := w.layer.W.Dim(1)
-			to, own := w.layer.shares[r], w.layer.rows
+			first, end := experts(w.layer.shares[r], w.layer.W.Dim(1))
+			ownFirst, ownEnd := experts(w.layer.rows, w.layer.W.Dim(1))
 			for _, rows := range w.rows {
-				lo, hi := groupsOf(rows.ends, to[0]/experts, to[1]/experts)
+				lo, hi := groupsOf(rows.ends, first, end)
 				h.sent.Send(r, rowBytes(rows.dy, lo, hi))
 				h.sent.Send(r, rowBytes(rows.x, lo, hi))
 				n := len(rows.ends)
-				lists[r] = append(lists[r], h.receiveRows(p, r, rows, theirs[:n], own[0]/experts, own[1]/experts)...)
+				lists[r] = append(lists[r], h.receiveRows(p, r, rows, theirs[:n], ownFirst, ownEnd)...)
 				theirs = theirs[n:]
 			}
 		}

@@ -3,7 +3,8 @@ package moe
 // Gradients of experts with replicas. The rows of an expert are those of all replicas, in the order
 // that they have on a single rank. They are read where they lie, and one product gives the gradient
 // with the bits of one rank. A sum over replicas would have others: a product adds row by row, and
-// a quantized block may have rows of two replicas. The replicas divide the experts.
+// a quantized block may have rows of two replicas. The replicas divide the experts or, if they are
+// more than these, the rows of each gradient.
 
 import (
 	"unsafe"
@@ -48,14 +49,14 @@ func rowTensor(b []byte, dtype tensor.DType, rows, cols int) tensor.Tensor {
 func (w wgrad) rowsRead(ex *tensor.Exec, lists [][][]byte, at, n int) (sum int) {
 	l, height := w.layer, w.layer.W.Dim(1) // rows of an expert's weight
 	size := w.rows[0].dy.Dim(1)*w.rows[0].dy.DType().Size() + w.rows[0].x.Dim(1)*w.rows[0].x.DType().Size()
+	first, end := experts(l.rows, height)
 	for _, list := range lists {
 		for i := at; i < at+n; i += rowBuffers {
 			r := w.rows[(i-at)/rowBuffers]
 			if !ex.Dry() {
 				r.ends = tensor.FromBytes(list[i+2], tensor.INT32, len(list[i+2])/4).I32()
 			}
-			lo, _ := r.group(l.rows[0] / height)
-			_, hi := r.group(l.rows[1]/height - 1)
+			lo, hi := groupsOf(r.ends, first, end)
 			sum += (hi - lo) * size
 		}
 	}
@@ -73,7 +74,8 @@ func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) {
 		}
 	}
 	if n := l.W.Dim(1); l.rows[0] < l.rows[1] {
-		w.multiply(p, parts, l.rows[0]/n, l.rows[1]/n)
+		first, end := experts(l.rows, n)
+		w.multiply(p, parts, first, end)
 	}
 	p.pushGrad(&l.weight)
 }

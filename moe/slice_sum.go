@@ -42,7 +42,7 @@ func (s *sliceSum) addPass(p phase) error {
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	sum, adds := s.passes.next(p.ex, p.completes())
+	sum, adds := s.passes.next(p.ex, p.size(), p.completes())
 	to := sum
 	if adds {
 		if to = s.own; !to.Valid() {

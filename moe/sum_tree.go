@@ -1,16 +1,12 @@
 package moe
 
-import (
-	"math/bits"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // sumTree sums contributions to a gradient that come one after the other: those of sequences, of
 // ranks, or of the passes of a step. It forms the balanced binary tree that tensor.Wgrad documents.
 // So the sum over passes goes on where those over sequences and ranks end: a pass covers the next
-// sequences of the global batch. If every pass except the last has 2^i of them, the gradient does
-// not depend on the number of passes.
+// sequences of the global batch. Passes of equally many sequences come first. If that is 2^i, and
+// each later pass has a smaller power of two, the gradient does not depend on the passes.
 //
 // Of n contributions it holds log2(n) sums at most: a product is added to its sibling in place.
 type sumTree struct {
@@ -18,6 +14,8 @@ type sumTree struct {
 	sums    []tensor.Tensor // FP32: memory of the pending sums; none has more contributions than the one before
 	first   int             // the number of sums whose memory is not the tree's: 0 or 1
 	count   int             // contributions added
+	sizes   []int           // sequences in each pending sum
+	size    int             // sequences in the current contribution
 	open    int             // pending sums in use
 	given   bool            // next has been called and push has not
 	added   bool            // the current contribution is added to the last pending sum
@@ -30,10 +28,12 @@ func newSumTree(sum tensor.Tensor) sumTree {
 	return sumTree{dims: sum.Dims(), sums: []tensor.Tensor{sum}, first: 1}
 }
 
-// next returns where to put the next contribution, and whether to add it there. last says that no
-// other one follows. It may also be set each time: then the contributions are one chain.
-func (t *sumTree) next(ex *tensor.Exec, last bool) (to tensor.Tensor, adds bool) {
-	t.given, t.added = true, !t.apart && t.open > 0 && (last || t.count%2 == 1)
+// next returns where to put the next contribution, of size sequences, and whether to add it there.
+// Sums of equally many sequences are siblings. last says that no other one follows. It may also be
+// set each time: then the contributions are one chain.
+func (t *sumTree) next(ex *tensor.Exec, size int, last bool) (to tensor.Tensor, adds bool) {
+	t.given, t.size = true, size
+	t.added = !t.apart && t.open > 0 && (last || t.sizes[t.open-1] == size)
 	if t.added {
 		return t.sums[t.open-1], true
 	}
@@ -54,18 +54,16 @@ func (t *sumTree) push(ex *tensor.Exec, last bool) {
 	}
 	t.given = false
 	t.count++
-	merges := bits.TrailingZeros(uint(t.count))
-	if !t.added {
+	if t.added {
+		t.sizes[t.open-1] += t.size
+	} else {
+		t.sizes = append(t.sizes[:t.open], t.size)
 		t.open++
-	} else if merges > 0 {
-		merges--
 	}
-	if last {
-		merges = t.open - 1
-	}
-	for range merges {
+	for t.open > 1 && (last || t.sizes[t.open-2] == t.sizes[t.open-1]) {
 		t.open--
 		add(ex, t.sums[t.open-1], t.sums[t.open])
+		t.sizes[t.open-1] += t.sizes[t.open]
 	}
 }
 
@@ -107,7 +105,7 @@ func (t *gradientTree) next() (to tensor.Tensor, adds bool) {
 	if t.direct {
 		return t.sum, true
 	}
-	return t.tree.next(t.ex, t.tree.count == t.leaves-1)
+	return t.tree.next(t.ex, 1, t.tree.count == t.leaves-1)
 }
 
 // push completes a contribution. The last one completes the gradient.

@@ -18,6 +18,7 @@ type Team struct {
 	queues   []*workQueue // one per member
 	helpers  []*helper
 	noHelp   bool         // no thread is ever free to help
+	portable bool         // see MakePortable
 	waiting  atomic.Int32 // number of members that wait and can help
 	sleepers atomic.Int32
 	stop     atomic.Bool // no more work will come
@@ -53,11 +54,21 @@ func NewTeam(members, threads int) *Team {
 	return t
 }
 
+// MakePortable makes products of BF16 and FP32 matrices have the same bits on every CPU tier.
+// Without it AMX, BFMMLA and plain Go have other bits. It must be called before Join.
+func (t *Team) MakePortable() {
+	t.portable = true
+	for _, h := range t.helpers {
+		h.ex.gemm.Portable = true
+	}
+}
+
 // Join returns the Exec of a free member. The member leaves the team when the Exec is closed.
 func (t *Team) Join() *Exec {
 	for _, q := range t.queues {
 		if q.owned.CompareAndSwap(false, true) {
 			ex := &Exec{queue: q}
+			ex.gemm.Portable = t.portable
 			// A member that helps waits between two kernels of its own, so its buffers are free.
 			q.helperExec.shared = &ex.gemm
 			return ex

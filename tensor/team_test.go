@@ -9,11 +9,12 @@ import (
 )
 
 // TestTeamShares: a member's work is done by another that waits, and by helpers, and each of them
-// has scratch memory of its own.
+// has scratch memory of its own. All compute portable products if the team does.
 func TestTeamShares(t *testing.T) {
 	const members, threads = 2, 2
 	team := NewTeam(members, threads)
 	defer team.Close()
+	team.MakePortable()
 	busy, idle := team.Join(), team.Join()
 	var mu sync.Mutex
 	seen := map[*Exec]bool{}
@@ -36,6 +37,9 @@ func TestTeamShares(t *testing.T) {
 		mu.Lock()
 		seen[ex] = true
 		mu.Unlock()
+		if !ex.packing().Portable {
+			t.Error("a thread computes products of its tier")
+		}
 		for !all() {
 			runtime.Gosched()
 		}

@@ -186,6 +186,9 @@ func (m *TrainedModel) Run(seq int, body func(c *collective.Comm, ex *tensor.Exe
 	world := spmd.Goroutines{N: m.Ranks}
 	team := tensor.NewTeam(m.Ranks, max(1, world.Cores()/m.Ranks))
 	defer team.Close()
+	if m.recipe.Sum.OfGPU() {
+		team.MakePortable()
+	}
 	return world.Run(func(c *collective.Comm) error {
 		ex := team.Join()
 		defer ex.Close()

@@ -92,3 +92,12 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) err
 	}
 	return err
 }
+
+// team creates the threads of this process's ranks.
+func (j *Job) team(world spmd.World) *tensor.Team {
+	team := tensor.NewTeam(world.Here(), j.cfg.RankThreads(world.Ranks(), world.Cores()))
+	if recipe, err := j.cfg.Recipe(); err == nil && recipe.Sum.OfGPU() {
+		team.MakePortable()
+	}
+	return team
+}

@@ -98,19 +98,36 @@ func TestOneResultForChosenKeys(t *testing.T) {
 	sameBits(t, warmup, places[8:13])
 }
 
-// On hosts with unequal numbers of ranks, sums have another order than on one host. With and
-// without replicas it is the same.
-func TestReplicasOnUnequalHosts(t *testing.T) {
-	var want uint64
-	for _, ep := range []int{4, 2, 1} {
-		p := placed{hosts: []int{3, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: ep}}
-		cfg := p.configure(hostsRun(t, "mxfp8"))
-		if sum := p.outcome(t, cfg, "").state; want == 0 {
-			want = sum
-		} else if sum != want {
-			t.Errorf("%v: checksum %x, without replicas %x", p, sum, want)
-		}
+// dividedExperts are layouts with more replicas than experts on a rank, which divide the gradients
+// of each, on one host and on several.
+var dividedExperts = []placed{
+	{hosts: []int{4, 4}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 4}},
+	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}},
+	{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 4, DPShard: 1, EP: 1}},
+	{layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 8, EP: 2}},
+	{layout: mesh.Layout{World: 16, PP: 1, DPReplicate: 1, DPShard: 16, EP: 2}, change: func(c *config.Config) { c.MicroBatch = 1 }},
+}
+
+func TestOneResultForDividedExperts(t *testing.T) {
+	run := func(t *testing.T, precision string) config.Config {
+		cfg := hostsRun(t, precision)
+		cfg.Model.Experts, cfg.Model.ExpertInter, cfg.Model.TopK, cfg.Batch = 4, 256, 2, 16
+		return cfg
 	}
+	sameOnHosts(t, run, dividedExperts)
+}
+
+// unequalHosts are layouts whose hosts have unequal numbers of ranks, with and without replicas.
+var unequalHosts = []placed{
+	{hosts: []int{3, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 4}},
+	{hosts: []int{3, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}},
+	{hosts: []int{1, 2, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 4, DPShard: 1, EP: 1}},
+	{hosts: []int{3, 5}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 8, EP: 4},
+		change: func(c *config.Config) { c.MicroBatch = 1 }},
+}
+
+func TestOneResultOnUnequalHosts(t *testing.T) {
+	sameOnHosts(t, hostsRun, unequalHosts)
 }
 
 // sameOnHosts compares layouts on hosts with one rank, in BF16 and every fourth in MXFP8. With

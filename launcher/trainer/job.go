@@ -199,7 +199,7 @@ func (j *Job) read(folder string) error {
 
 // loader returns the training text of one of the ranks that read different sequences.
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
-	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.DataRanks(j.ranks), Micro: j.cfg.RankBatch(j.ranks), Seed: j.cfg.Seed})
+	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.DataRanks(j.ranks), Passes: j.cfg.PassSizes(j.ranks), Seed: j.cfg.Seed})
 }
 
 // dataOptions says how the text is read.
@@ -377,11 +377,6 @@ func (j *Job) Diverged() error {
 	}
 	return fmt.Errorf("the run ended with a training loss of %g and a validation loss of %g: its weights are of no use: %s shows at which step it went wrong; train again with a lower --optimizer.lr or a longer optimizer.warmup",
 		training, validation, filepath.Join(j.cfg.Out, record.File))
-}
-
-// team creates the threads of this process's ranks.
-func (j *Job) team(world spmd.World) *tensor.Team {
-	return tensor.NewTeam(world.Here(), j.cfg.RankThreads(world.Ranks(), world.Cores()))
 }
 
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.

@@ -159,6 +159,7 @@ func TestOneResultForAllLayouts(t *testing.T) {
 		"one pass":            {"mxfp8", replicated, func(*config.Config) {}},
 		"two passes":          {"mxfp8", passes, func(c *config.Config) { c.Batch, c.MicroBatch = 16, 8 }},
 		"two uneven passes":   {"bf16", passes, func(c *config.Config) { c.Batch, c.MicroBatch = 24, 16 }},
+		"7 sequences a rank":  {"mxfp8", passes, func(c *config.Config) { c.Batch, c.Seq = 56, 32 }},
 		"four chained passes": {"bf16", passes, func(c *config.Config) { c.Batch, c.MicroBatch, c.ChainPasses = 32, 8, true }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,18 +9,19 @@ import (
 // The passes of a step have each of its rows once, in order, and all but the last say that more
 // follow.
 func TestPasses(t *testing.T) {
-	for _, c := range []struct{ sequences, micro, passes int }{{4, 4, 1}, {4, 2, 2}, {5, 2, 3}, {3, 1, 3}} {
-		d := &state.DataLoader{Seq: 2, Batch: 40, Rows: make([]int32, 3*c.sequences), Inputs: make([]int32, 2*c.micro), Targets: make([]int32, 2*c.micro)}
+	for _, c := range [][]int{{4}, {2, 2}, {4, 2, 1}, {1, 1, 1}} {
+		sequences := 0
+		for _, n := range c {
+			sequences += n
+		}
+		d := &state.DataLoader{Seq: 2, Batch: 40, Sizes: c, Rows: make([]int32, 3*sequences), Inputs: make([]int32, 2*c[0]), Targets: make([]int32, 2*c[0])}
 		for i := range d.Rows {
 			d.Rows[i] = int32(i)
-		}
-		if d.Passes() != c.passes {
-			t.Errorf("%+v: %d passes", c, d.Passes())
 		}
 		next := int32(0)
 		for i := range d.Passes() {
 			b := d.MicroBatch(i, state.StepDraws{})
-			if b.More != (i < c.passes-1) || b.GlobalSequences != 40 {
+			if b.More != (i < len(c)-1) || len(b.Inputs) != 2*c[i] || b.GlobalSequences != 40 {
 				t.Errorf("%+v: pass %d: %+v", c, i, b)
 			}
 			for j, in := range b.Inputs {

@@ -206,7 +206,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "passes-by-rank", Text: "the passes of a rank divide its own rows, not those of a pass of all ranks",
-		File: "launcher/trainer/job.go", Old: `Micro: j.cfg.RankBatch(j.ranks)`, New: `Micro: 0`,
+		File: "launcher/trainer/job.go", Old: `Passes: j.cfg.PassSizes(j.ranks)`, New: `Passes: nil`,
 		Args: "--micro-batch 1", Axis: ranks, Tensor: anyWeight,
 	},
 	{

@@ -352,27 +352,6 @@ func (c Config) Validate(ranks int) error {
 	return errors.Join(errs...)
 }
 
-// RankBatch returns the sequences per rank in one pass; the last pass of a step may have fewer.
-// Ranks that share sequences have one.
-func (c Config) RankBatch(ranks int) int {
-	local := c.Batch / c.DataRanks(ranks)
-	switch {
-	case c.SharesSequences():
-		return min(1, local)
-	case c.PPMicrobatches > 0:
-		return local / c.PPMicrobatches
-	case c.MicroBatch == 0:
-		return local
-	}
-	return min(c.MicroBatch, local)
-}
-
-// Passes returns the number of passes per step: all ranks run the same.
-func (c Config) Passes(ranks int) int {
-	micro := max(c.RankBatch(ranks), 1)
-	return (c.Batch/c.DataRanks(ranks) + micro - 1) / micro
-}
-
 // Guard is the configuration of the guards.
 type Guard struct {
 	Spike  float64 `toml:"spike"       help:"recompute a step whose gradient norm exceeds optimizer.clip_norm and this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`

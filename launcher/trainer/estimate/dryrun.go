@@ -92,16 +92,27 @@ type stageCount struct {
 	moved movements
 }
 
+// passSizes returns the sequences of each pass of a step on a rank: one pass at least.
+func (d dryRank) passSizes() []int {
+	if sizes := d.Config.PassSizes(d.layout.World); len(sizes) > 0 {
+		return sizes
+	}
+	return []int{1}
+}
+
 // passes counts the passes of a step through a stage. It leaves out passes that repeat earlier
 // ones.
 func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
-	all, micro := max(d.Batch/d.layout.Batch(), 1), max(d.RankBatch(d.layout.World), 1)
+	passes := d.passSizes()
+	all, some, micro := 0, 0, passes[0]
+	for _, sequences := range passes {
+		all += sequences
+	}
 	const longest = 256 // no run is known whose experts wait for rows of more passes
 	most := min(max(d.Model.WgradPasses(d.precision, micro*d.Seq*d.layout.Batch())+1, 2), longest)
-	var passes []int
-	some := 0
-	for ; some < all && len(passes) < most; some += passes[len(passes)-1] {
-		passes = append(passes, min(micro, all-some))
+	passes = passes[:min(most, len(passes))]
+	for _, sequences := range passes {
+		some += sequences
 	}
 	for _, split := range []bool{false, true} {
 		if split && stage == d.Model.Whole() {
@@ -155,7 +166,7 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 	}
 	opt := optim.New(ex, groups, all, d.rule, tensor.NewDry(tensor.UINT8, optim.StateBytes(d.rule, groups)).Bytes())
 	for _, run := range runs {
-		if err := run.SumPasses(d.Config.Passes(d.layout.World)); err != nil {
+		if err := run.SumPasses(d.passSizes()); err != nil {
 			return n, err
 		}
 	}

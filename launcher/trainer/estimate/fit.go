@@ -216,6 +216,9 @@ func LayoutNotices(c config.Config, ranks int) (all []string) {
 	if n, alone := c.Passes(ranks), one.Passes(1); n != alone && (precision.DependsOnPasses() || c.EPCapacity > 0) {
 		all = append(all, fmt.Sprintf("a step has %d passes in this layout, and %d on one rank with the same settings: results of %s depend on that number, so their bits are not those of one rank", n, alone, precision.Name))
 	}
+	if c.CutsSubtrees(ranks) {
+		all = append(all, fmt.Sprintf("%d ranks read passes of %d sequences each, which cut the sum over sequences where one rank does not, so results have other bits: give a power of two of ranks that read different sequences, without chain_passes, ep_capacity, and scales of tensors", c.DataRanks(ranks), c.RankBatch(ranks)))
+	}
 	if n := precision.TokenBlock(); c.Seq%n != 0 {
 		all = append(all, fmt.Sprintf("%s has blocks of %d tokens, and a sequence has %d: another number of ranks cuts blocks in other places, so results have other bits: give a --seq that is a multiple of %d", precision.Name, n, c.Seq, n))
 	}

@@ -22,7 +22,8 @@ type DataLoader struct {
 	separator int32 // the token that ends a document
 	// [sequences of this rank, seq+1] of the current step, pass after pass
 	Rows    []int32
-	Inputs  []int32 // [sequences per pass, seq]
+	Sizes   []int   // sequences of this rank in each pass of a step, the most first
+	Inputs  []int32 // [sequences of the largest pass, seq]
 	Targets []int32
 	// position at which each input's document begins; nil: attention is not restricted to documents
 	first  []int32
@@ -34,8 +35,8 @@ func NewDataLoader(cfg config.Config, text *datasets.Loader, separator int32, ra
 	micro := cfg.RankBatch(ranks) * cfg.Seq
 	d := &DataLoader{
 		Loader: datasets.NewAhead(text), Seq: cfg.Seq, Batch: cfg.Batch, separator: separator,
-		Rows:   make([]int32, cfg.Batch/cfg.DataRanks(ranks)*(cfg.Seq+1)),
-		Inputs: make([]int32, micro), Targets: make([]int32, micro),
+		Rows:  make([]int32, cfg.Batch/cfg.DataRanks(ranks)*(cfg.Seq+1)),
+		Sizes: cfg.PassSizes(ranks), Inputs: make([]int32, micro), Targets: make([]int32, micro),
 	}
 	if cfg.DocumentMask {
 		d.first = make([]int32, micro)
@@ -58,21 +59,22 @@ func (d *DataLoader) position(tokens int64) int64 { return tokens / int64(d.Seq)
 func (d *DataLoader) Micro() int { return len(d.Inputs) / d.Seq }
 
 // Passes returns the number of micro-batches per step: the same on all ranks.
-func (d *DataLoader) Passes() int {
-	return (len(d.Rows)/(d.Seq+1) + d.Micro() - 1) / d.Micro()
-}
+func (d *DataLoader) Passes() int { return len(d.Sizes) }
 
 // StepDraws names the random numbers of a step: see moe.Batch.
 type StepDraws struct{ Seed, Step uint32 }
 
 // MicroBatch returns pass number i of the current step. It is valid until the next call.
 func (d *DataLoader) MicroBatch(i int, draws StepDraws) moe.Batch {
-	size := d.Micro() * (d.Seq + 1)
-	lo, hi := i*size, min((i+1)*size, len(d.Rows))
+	first := 0
+	for _, n := range d.Sizes[:i] {
+		first += n
+	}
+	lo, hi := first*(d.Seq+1), (first+d.Sizes[i])*(d.Seq+1)
 	b := d.Split(d.Rows[lo:hi], d.Batch)
 	b.More, b.Seed, b.Step = hi < len(d.Rows), draws.Seed, draws.Step
 	if d.Routes != nil {
-		b.Routes = d.Routes(i*d.Micro(), len(b.Inputs)/d.Seq)
+		b.Routes = d.Routes(first, d.Sizes[i])
 	}
 	return b
 }

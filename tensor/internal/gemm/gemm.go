@@ -20,7 +20,7 @@ import (
 // tree (see tree), and the total is stored in c or added to it.
 func BF16Times(s *Scratch, c, a, b View, alpha float32, span int, accumulate bool) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, mode{add: accumulate, span: span, alpha: alpha})
+		s.kernels().bf16(s, c, a, b, mode{add: accumulate, span: span, alpha: alpha})
 	}
 }
 
@@ -28,7 +28,7 @@ func BF16Times(s *Scratch, c, a, b View, alpha float32, span int, accumulate boo
 // with stores that bypass the caches.
 func BF16Streamed(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, mode{stream: true})
+		s.kernels().bf16(s, c, a, b, mode{stream: true})
 	}
 }
 
@@ -37,14 +37,14 @@ func BF16Streamed(s *Scratch, c, a, b View) {
 // those of BF16Times.
 func BF16ToBF16Times(s *Scratch, c, a, b View, alpha float32) {
 	if check(c, a, b) {
-		active.bf16Rounded(s, c, a, b, mode{alpha: alpha})
+		s.kernels().bf16Rounded(s, c, a, b, mode{alpha: alpha})
 	}
 }
 
 // FP32Times is BF16Times for FP32 operands.
 func FP32Times(s *Scratch, c, a, b View, alpha float32, span int, accumulate bool) {
 	if check(c, a, b) {
-		active.fp32(s, c, a, b, mode{add: accumulate, span: span, alpha: alpha})
+		s.kernels().fp32(s, c, a, b, mode{add: accumulate, span: span, alpha: alpha})
 	}
 }
 

@@ -71,14 +71,15 @@ func multiplyPortable[T uint16 | float32](s *Scratch, sum, out, a, b View, accum
 			width := min(portableTile, b.Cols-j)
 			packQuads[T](bPanel, columns, j, width)
 			for p := 0; p < rows; p += portableTile {
-				portableProduct(sum, out, i+p, j, min(portableTile, rows-p), width, aPanels[p/portableTile*k:][:k], bPanel, accumulate)
+				portableProduct(sum, out, i+p, j, min(portableTile, rows-p), width, aPanels[p/portableTile*k:][:k], bPanel, accumulate, s.Portable)
 			}
 		}
 	}
 }
 
-// portableProduct computes the tile at (i, j). rows by columns of its elements exist.
-func portableProduct(sum, out View, i, j, rows, columns int, a, b []quad, accumulate bool) {
+// portableProduct computes the tile at (i, j). rows by columns of its elements exist. fused says
+// that products are not rounded, as on other tiers.
+func portableProduct(sum, out View, i, j, rows, columns int, a, b []quad, accumulate, fused bool) {
 	var c [portableTile]quad
 	if accumulate {
 		for r := range rows {
@@ -87,7 +88,11 @@ func portableProduct(sum, out View, i, j, rows, columns int, a, b []quad, accumu
 			}
 		}
 	}
-	portableSums(&c, a, b)
+	if fused {
+		fusedSums(&c, a, b)
+	} else {
+		portableSums(&c, a, b)
+	}
 	for r := range rows {
 		for q := range columns {
 			if out.Ptr != nil {

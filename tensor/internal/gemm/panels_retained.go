@@ -45,14 +45,14 @@ func (r *Retained) holds(b View) bool {
 // of r if b is a part of r that begins at its first element.
 func BF16Retained(s *Scratch, c, a, b View, r *Retained, accumulate bool) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, mode{add: accumulate, retained: r.serving(b)})
+		s.kernels().bf16(s, c, a, b, mode{add: accumulate, retained: r.serving(b)})
 	}
 }
 
 // FP32Retained is BF16Retained for FP32 operands.
 func FP32Retained(s *Scratch, c, a, b View, r *Retained, accumulate bool) {
 	if check(c, a, b) {
-		active.fp32(s, c, a, b, mode{add: accumulate, retained: r.serving(b)})
+		s.kernels().fp32(s, c, a, b, mode{add: accumulate, retained: r.serving(b)})
 	}
 }
 

@@ -33,7 +33,7 @@ func (v *ScaleView) at(row, run int) int { return (v.First+row)/v.Rows*v.RowStri
 func BF16Promoted(s *Scratch, c, a, b View, scales BlockScales, span int, accumulate bool) {
 	if check(c, a, b) {
 		s.calls.blocks = scales
-		active.bf16(s, c, a, b, mode{add: accumulate, span: span, blocks: &s.calls.blocks})
+		s.kernels().bf16(s, c, a, b, mode{add: accumulate, span: span, blocks: &s.calls.blocks})
 	}
 }
 
@@ -41,7 +41,7 @@ func BF16Promoted(s *Scratch, c, a, b View, scales BlockScales, span int, accumu
 func BF16ToBF16Promoted(s *Scratch, c, a, b View, scales BlockScales) {
 	if check(c, a, b) {
 		s.calls.blocks = scales
-		active.bf16Rounded(s, c, a, b, mode{blocks: &s.calls.blocks})
+		s.kernels().bf16Rounded(s, c, a, b, mode{blocks: &s.calls.blocks})
 	}
 }
 

@@ -40,7 +40,7 @@ func (m Scaled) along(k, n int) Scaled {
 // accumulate.
 func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
 	if checkScaled(c, a, b) {
-		active.mx(s, c, View{}, a, b, mode{add: accumulate})
+		s.kernels().mx(s, c, View{}, a, b, mode{add: accumulate})
 	}
 }
 
@@ -48,14 +48,14 @@ func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
 // stores that bypass the caches.
 func MXStreamed(s *Scratch, c View, a, b Scaled) {
 	if checkScaled(c, a, b) {
-		active.mx(s, c, View{}, a, b, mode{stream: true})
+		s.kernels().mx(s, c, View{}, a, b, mode{stream: true})
 	}
 }
 
 // MXSpans is MX with spans as in BF16Times. span is a multiple of 32.
 func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 	if checkScaled(c, a, b) {
-		active.mx(s, c, View{}, a, b, mode{add: accumulate, span: span})
+		s.kernels().mx(s, c, View{}, a, b, mode{add: accumulate, span: span})
 	}
 }
 
@@ -63,7 +63,7 @@ func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 // those of MX.
 func MXToBF16(s *Scratch, c View, a, b Scaled) {
 	if checkScaled(c, a, b) {
-		active.mx(s, View{}, c, a, b, mode{})
+		s.kernels().mx(s, View{}, c, a, b, mode{})
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 // Scratch holds one worker's packing buffers. They grow once to a fixed bound, so a warm call
 // allocates nothing. The zero value is ready to use, by one goroutine at a time.
 type Scratch struct {
+	// Portable says that BF16 and FP32 products have the same bits on every tier.
+	Portable bool
+
 	a, b buffer                 // packed panels
 	rows [retainedBlocks]buffer // packed blocks of a that are multiplied with several blocks of b
 	sums buffer                 // FP32 sums that cannot be accumulated in the result itself
