@@ -322,3 +322,11 @@ func TestHFDecimals(t *testing.T) {
 		}
 	}
 }
+
+// GLM-5.2 says by a rule which layers share choices: those of the first 10 are FFFSSSFSSS.
+func TestIndexerTypesByRule(t *testing.T) {
+	c, _, err := ParseHF([]byte(`{"model_type": "glm_moe_dsa", "index_topk_freq": 4, "index_skip_topk_offset": 3, "index_topk_pattern": null}`))
+	if err != nil || c.IndexerTypes[:10] != "FFFSSSFSSS" || strings.Count(c.IndexerTypes, "F") != 21 {
+		t.Errorf("%q (%v)", c.IndexerTypes, err)
+	}
+}
