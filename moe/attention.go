@@ -37,8 +37,10 @@ type attentionKind interface {
 	vectors() int
 	// shape returns the heads, their dimensions and the scale of the scores.
 	shape() tensor.AttentionShape
-	// rotary returns the table that rotates queries and keys, from one of interleaved pairs.
-	rotary(t *tensor.RotaryTable) *tensor.RotaryTable
+	// rotary returns the table that rotates queries and keys, from those of interleaved pairs.
+	rotary(t rotaryTables) *tensor.RotaryTable
+	// keys returns the keys that a token at the end of a sequence attends to.
+	keys(seq int) int
 	// build adds the parameters of a layer to b. prefix begins their names.
 	build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention
 }
@@ -65,6 +67,10 @@ func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
 
 // rotateBack applies the transpose of rotate.
 func (p phase) rotateBack(table *tensor.RotaryTable, x tensor.Matrix) {
+	if p.decoding != nil {
+		p.decoding.rotateBack(p.ex, p.layer, x)
+		return
+	}
 	here, n := p.positions(table)
 	here.RotateBack(p.ex, x, n)
 }

@@ -16,7 +16,7 @@ import (
 func (r *router) balanceLoss(p phase, s *routerState, losses []sequenceLoss, dscores tensor.Tensor) {
 	tensor.Zero(p.ex, dscores)
 	n := len(p.sequences)
-	if r.cfg.BalanceAlpha == 0 || n == 0 {
+	if r.cfg.BalanceAlpha == 0 || n == 0 || r.table.Valid() {
 		return
 	}
 	mark := p.ex.Mark()
@@ -101,7 +101,7 @@ func (b balanceArgs) token(t int, share []float64) (inner float64) {
 // expert below the mean, down for one above it. It keeps the sum of the biases. load holds the
 // counts of all ranks.
 func (r *router) balance(load []int64) {
-	if r.cfg.BiasSpeed == 0 || r.cfg.warmsUp() {
+	if r.cfg.BiasSpeed == 0 || r.cfg.warmsUp() || r.table.Valid() {
 		return
 	}
 	var total int64

@@ -7,10 +7,11 @@ import (
 )
 
 // block is one transformer layer: x + attention(norm(x)), then the same with the feed-forward part.
+// With several residual streams, mixers join the halves to them.
 type block struct {
 	layer     int
-	times     int   // layers that it stands for in a dry run, or 1
-	join      *join // before the block, if it predicts further ahead; nil: its input is the residual stream
+	times     int // layers that it stands for in a dry run, or 1
+	residual  residual
 	attnNorm  *rmsNorm
 	attention attention
 	ffnNorm   *rmsNorm
@@ -20,35 +21,21 @@ type block struct {
 // blockState is the state of a block in a pass.
 type blockState struct {
 	join      joinState
-	x         tensor.Tensor // its input: [tokens, dim]
+	x         tensor.Tensor // its input: [tokens, residualDim]
+	attnMix   mixState
+	ffnMix    mixState
 	attnNorm  normState
 	attention attentionState
 	ffnNorm   normState
 	feed      feedState
 }
 
-// residualKind is what a configuration says about the input of a layer.
-type residualKind interface {
-	// linears calls add with the matrices before the block. vectors is that of [attentionKind].
-	linears(add func(LinearLayer))
-	vectors() int
-	// build adds the parameters of what is before the block. prefix begins their names.
-	build(b *builder, prefix string) *join
-}
-
-// streamKind is the output of the layer before it.
-type streamKind struct{}
-
-func (streamKind) linears(func(LinearLayer))    {}
-func (streamKind) vectors() int                 { return 0 }
-func (streamKind) build(*builder, string) *join { return nil }
-
-func newBlock(b *builder, cfg Config, kinds layerKinds, at rankContext, layer int, rope *tensor.RotaryTable) *block {
+func newBlock(b *builder, cfg Config, kinds layerKinds, at rankContext, layer int, rope rotaryTables) *block {
 	b.layer = layer
 	prefix := fmt.Sprintf("model.layers.%d.", layer)
 	return &block{
 		layer: layer, times: b.timesOf(layer),
-		join:      kinds.residual.build(b, prefix),
+		residual:  kinds.residual.build(b, prefix),
 		attnNorm:  newNorm(b, prefix+"input_layernorm", cfg.Dim, cfg.NormEps),
 		attention: kinds.attention.build(b, prefix+"self_attn.", layer, kinds.attention.rotary(rope)),
 		ffnNorm:   newNorm(b, prefix+"post_attention_layernorm", cfg.Dim, cfg.NormEps),
@@ -56,11 +43,11 @@ func newBlock(b *builder, cfg Config, kinds layerKinds, at rankContext, layer in
 	}
 }
 
-// forward returns the block's output for x: [tokens, dim].
+// forward returns the block's output for x: both [tokens, residualDim].
 func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer
-	if l.join != nil {
-		x = l.join.forward(p, x, &s.join)
+	if join := l.residual.join; join != nil {
+		x = join.forward(p, x, &s.join)
 	}
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	s.x = x
@@ -68,24 +55,27 @@ func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor,
 	y := like(p.arena, x) // the next block's input
 	defer p.endBlock(p.ex.Mark(), p.arena.Mark())
 	a := l.mix(p, x, s)
-	in := l.ffnNorm.forward(p, p.cheap, a.Mat(), &s.ffnNorm)
+	in := l.ffnNorm.forward(p, p.cheap, l.residual.ffnMix.read(p, a, &s.ffnMix).Mat(), &s.ffnNorm)
 	p.observe("mlp_in", in)
 	f, err := l.ffn.forward(p, in, &s.feed)
 	if err != nil {
 		return x, fmt.Errorf("layer %d: %w", l.layer, err)
 	}
 	p.observe("mlp", f)
-	tensor.Add(p.ex, y.Mat(), f.Mat(), a.Mat())
+	l.residual.ffnMix.write(p, y, f, a, &s.ffnMix)
+	s.ffnMix.keepOutput(p)
 	p.observe("out", y)
 	return y, nil
 }
 
-// mix is the first half: x + attention(norm(x)).
+// mix is the first half. It returns the stream, or streams, after it.
 func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	defer p.endHalf(p.ex.Mark())
-	a := l.attention.forward(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), s.attention)
-	p.observe("attention", a)
-	tensor.Add(p.ex, a.Mat(), a.Mat(), x.Mat())
+	in := l.residual.attnMix.read(p, x, &s.attnMix)
+	out := l.attention.forward(p, l.attnNorm.forward(p, p.cheap, in.Mat(), &s.attnNorm), s.attention)
+	p.observe("attention", out)
+	a := l.residual.attnMix.room(p, out, x)
+	l.residual.attnMix.write(p, a, out, x, &s.attnMix)
 	return a
 }
 
@@ -101,24 +91,21 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	if err := l.recomputeFeed(p, s); err != nil {
 		return dy, fmt.Errorf("layer %d, forward again: %w", l.layer, err)
 	}
-	din, err := l.ffn.backward(p, dy, &s.feed)
+	din, err := l.ffn.backward(p, l.residual.ffnMix.outputGradient(p, dy, &s.ffnMix), &s.feed)
 	if err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
 	if err := p.sums.compute(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
-	da := p.residual(dy)
-	l.ffnNorm.backward(p, da.Mat(), din.Mat(), true, &s.ffnNorm)
+	da := l.residual.ffnMix.backward(p, dy, din, l.ffnNorm, &s.ffnNorm, &s.ffnMix)
 	p.ex.Release(half)
 	l.recomputeAttention(p, s)
-	din = l.attention.backward(p, da, s.attention)
+	din = l.attention.backward(p, l.residual.attnMix.outputGradient(p, da, &s.attnMix), s.attention)
 	if err := p.sums.compute(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
-	dx := p.residual(da)
-	l.attnNorm.backward(p, dx.Mat(), din.Mat(), true, &s.attnNorm)
-	return dx, nil
+	return l.residual.attnMix.backward(p, da, din, l.attnNorm, &s.attnNorm, &s.attnMix), nil
 }
 
 // backwardWeight adds to the gradients of all weights.
@@ -128,13 +115,15 @@ func (l *block) backwardWeight(p phase, s *blockState) error {
 	defer p.ex.Release(mark)
 	l.ffn.backwardWeight(p, &s.feed)
 	l.ffnNorm.backwardWeight(p, &s.ffnNorm)
+	l.residual.ffnMix.backwardWeight(p, &s.ffnMix)
 	l.attention.backwardWeight(p, s.attention)
 	l.attnNorm.backwardWeight(p, &s.attnNorm)
-	if err := p.sums.compute(p); err != nil || l.join == nil {
+	l.residual.attnMix.backwardWeight(p, &s.attnMix)
+	if err := p.sums.compute(p); err != nil || l.residual.join == nil {
 		return err
 	}
 	p.ex.Release(mark)
-	return l.join.backwardWeight(p, &s.join)
+	return l.residual.join.backwardWeight(p, &s.join)
 }
 
 // recomputeMix recomputes the whole first half, for the backward passes of both halves.
@@ -144,7 +133,7 @@ func (l *block) recomputeMix(p phase, s *blockState) {
 	}
 	p = p.recomputePhase()
 	defer p.endRecompute()
-	s.ffnNorm.x = l.mix(p, s.x, s).Mat()
+	s.ffnNorm.x = l.residual.ffnMix.read(p, l.mix(p, s.x, s), &s.ffnMix).Mat()
 }
 
 // recomputeFeed recomputes what the backward pass of the second half needs.

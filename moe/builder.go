@@ -3,6 +3,8 @@ package moe
 // How the parameters of a model are collected, and their memory is allocated.
 
 import (
+	"fmt"
+
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"spmoe/tensor"
@@ -103,6 +105,22 @@ func (b *builder) linear(l *linear, part Part, name string, out, in int, init In
 	p := b.matrix(&l.weight, part, name, out, in, init)
 	b.quantize(b.dense, l, p)
 	return p
+}
+
+// rows appends one parameter, whose rows are those of several linear layers of [out, in].
+func (b *builder) rows(layers []linear, part Part, name string, out, in int, init Init) {
+	at := b.lengths[b.dense]
+	p := &Param{Name: name + ".weight", Dims: []int{len(layers) * out, in}, Init: init}
+	b.add(b.dense, &layers[0].weight, part, []int{out, in}, p)
+	for i := range layers {
+		if i > 0 {
+			b.pending = append(b.pending, binding{&layers[i].weight, b.dense, at + i*out*in, []int{out, in}})
+		}
+		b.quantize(b.dense, &layers[i], p)
+		if mx := layers[i].mx; mx != nil {
+			mx.identity.linear = fmt.Sprintf("%s.%d", mx.identity.linear, i)
+		}
+	}
 }
 
 // grouped appends the parameters of a grouped linear layer, one per group of rows.

@@ -15,6 +15,7 @@ type Cache struct {
 type layerCache struct {
 	keys, values tensor.Tensor // [heads, capacity, keyDim], [heads, capacity, valueDim]
 	index        tensor.Tensor // of an indexer: [capacity, keyDim]
+	entries      *entryCache   // of a layer with windows, instead of all that
 }
 
 // Tokens returns the number of cached tokens.
@@ -27,6 +28,20 @@ func (c *Cache) Reset() { c.tokens = 0 }
 func (d *decodePass) rotate(ex *tensor.Exec, layer int, table *tensor.RotaryTable, x tensor.Matrix) {
 	d.each(func(e extension, lo, hi int) {
 		d.ropes[layer].PairedAs(table).From(e.cache.tokens).Rotate(ex, x.RowSlice(lo, hi), e.tokens)
+	})
+}
+
+// rotateBack implements [decoding].
+func (d *decodePass) rotateBack(ex *tensor.Exec, layer int, x tensor.Matrix) {
+	d.each(func(e extension, lo, hi int) {
+		d.ropes[layer].From(e.cache.tokens).RotateBack(ex, x.RowSlice(lo, hi), e.tokens)
+	})
+}
+
+// extend implements [decoding].
+func (d *decodePass) extend(layer int, f func(c *entryCache, rope *tensor.RotaryTable, lo, hi, begin int)) {
+	d.each(func(e extension, lo, hi int) {
+		f(e.cache.layers[layer].entries, d.ropes[layer], lo, hi, e.cache.tokens)
 	})
 }
 

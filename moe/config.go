@@ -33,21 +33,35 @@ type Config struct {
 	IndexStage   string  `toml:"index_stage" resume:"meaningful" help:"training of the indexer: warmup (attention over all keys, only the indexer trains) or sparse (attention over chosen keys, everything trains); empty: sparse"`
 	IndexWeight  float64 `toml:"index_weight" resume:"meaningful" help:"weight of the indexer's loss; 0: the indexer does not train"`
 
+	Attention     string  `toml:"attention,omitempty" help:"attention of each layer as in DeepSeek-V4, a list of sliding, csa and hca whose last two repeat to the end; empty: latent or grouped-query attention"`
+	Window        int     `toml:"window,omitempty" resume:"meaningful" help:"last tokens that a token attends to, with model.attention"`
+	CSARate       int     `toml:"csa_rate,omitempty" help:"tokens of an entry of layers of kind csa, whose indexer chooses entries"`
+	HCARate       int     `toml:"hca_rate,omitempty" help:"tokens of an entry of layers of kind hca, which attend to all entries"`
+	OutputGroups  int     `toml:"o_groups,omitempty" help:"groups of heads that are compressed together, with model.attention"`
+	OutputRank    int     `toml:"o_rank,omitempty" help:"rank of that compression"`
+	CompressTheta float64 `toml:"compress_theta,omitempty" resume:"meaningful" help:"base of the rotary frequencies of layers with entries, to which alone YaRN applies"`
+
 	Experts       int     `toml:"experts" help:"routed experts"`
 	TopK          int     `toml:"top_k" resume:"meaningful" help:"routed experts per token"`
 	ExpertInter   int     `toml:"expert_inter" help:"width of an expert"`
 	SharedExperts int     `toml:"shared_experts" help:"shared experts, which every token visits"`
 	Groups        int     `toml:"groups" resume:"meaningful" help:"expert groups (nodes) for limited routing"`
 	TopKGroups    int     `toml:"top_k_groups" resume:"meaningful" help:"maximum expert groups per token"`
-	ScoreFunc     string  `toml:"score_func" resume:"meaningful" help:"router scores: sigmoid or softmax"`
+	ScoreFunc     string  `toml:"score_func" resume:"meaningful" help:"router scores: sigmoid, softmax or sqrtsoftplus"`
+	HashLayers    int     `toml:"hash_layers,omitempty" help:"number of first layers with experts whose experts depend on the token only, by a table that never changes"`
+	SwiGLULimit   float64 `toml:"swiglu_limit,omitempty" resume:"meaningful" help:"largest gate, and largest magnitude of what it multiplies, in experts and shared experts; 0: no limit"`
 	NormTopK      bool    `toml:"norm_top_k" resume:"meaningful" help:"normalize the weights of the selected experts"`
 	RouteScale    float64 `toml:"route_scale" resume:"meaningful" help:"factor on the weights of the routed experts"`
 
-	ForceBalance bool    `toml:"force_balance" resume:"meaningful" help:"assign tokens to experts in turns, regardless of scores, as published speed measurements do"`
-	BiasSpeed    float64 `toml:"bias_speed" resume:"meaningful" help:"step of the router's selection bias (auxiliary-loss-free balancing); 0: off"`
-	BalanceAlpha float64 `toml:"balance_alpha" resume:"meaningful" help:"weight of the sequence-wise balance loss; 0: off"`
-	MTPLayers    int     `toml:"mtp_layers" help:"multi-token prediction modules: 0 or 1"`
-	MTPWeight    float64 `toml:"mtp_weight" resume:"meaningful" help:"weight of the multi-token prediction loss"`
+	ForceBalance       bool    `toml:"force_balance" resume:"meaningful" help:"assign tokens to experts in turns, regardless of scores, as published speed measurements do"`
+	BiasSpeed          float64 `toml:"bias_speed" resume:"meaningful" help:"step of the router's selection bias (auxiliary-loss-free balancing); 0: off"`
+	BalanceAlpha       float64 `toml:"balance_alpha" resume:"meaningful" help:"weight of the sequence-wise balance loss; 0: off"`
+	ResidualStreams    int     `toml:"streams,omitempty" help:"residual streams of a token, joined by hyper-connections; 0: one, without them"`
+	SinkhornIterations int     `toml:"sinkhorn_iterations,omitempty" resume:"meaningful" help:"iterations that make the mix of residual streams nearly doubly stochastic"`
+	StreamEps          float64 `toml:"stream_eps,omitempty" resume:"meaningful" help:"epsilon of the mix of residual streams"`
+
+	MTPLayers int     `toml:"mtp_layers" help:"multi-token prediction modules: 0 or 1"`
+	MTPWeight float64 `toml:"mtp_weight" resume:"meaningful" help:"weight of the multi-token prediction loss"`
 
 	NormEps      float64 `toml:"norm_eps" resume:"meaningful" help:"epsilon of RMSNorm"`
 	MaxPositions int     `toml:"max_positions" resume:"harmless" help:"maximum sequence length"`
@@ -72,6 +86,8 @@ func (y YaRN) Enabled() bool { return y.Factor > 1 }
 const (
 	Sigmoid = "sigmoid"
 	Softmax = "softmax"
+	// the root of log(1 + exp(x))
+	SqrtSoftplus = "sqrtsoftplus"
 )
 
 // KeyDim returns the dimension of one head's query and key.
@@ -79,6 +95,9 @@ func (c Config) KeyDim() int { return c.NopeDim + c.RopeDim }
 
 // IsDense reports whether layer i has a dense FFN.
 func (c Config) IsDense(i int) bool { return i < c.DenseLayers }
+
+// isHash reports whether the experts of a token in layer i come from a table.
+func (c Config) isHash(i int) bool { return i >= c.DenseLayers && i < c.DenseLayers+c.HashLayers }
 
 // MoELayers returns the number of layers with routed experts.
 func (c Config) MoELayers() int { return c.AllLayers() - c.DenseLayers }
@@ -95,6 +114,16 @@ type size struct {
 
 func (s size) validate(must func(bool, string, ...any)) {
 	must(s.value > 0 && s.value <= s.most, "model.%s is %d: give 1 to %d", s.name, s.value, s.most)
+}
+
+func (c Config) validateStreams(must func(bool, string, ...any)) {
+	if c.ResidualStreams == 0 {
+		return
+	}
+	must(c.ResidualStreams > 1 && c.ResidualStreams <= 16, "model.streams is %d: give 0 (a single residual stream) or 2 to 16", c.ResidualStreams)
+	must(c.SinkhornIterations > 0 && c.SinkhornIterations <= 1000, "model.sinkhorn_iterations is %d: give 1 to 1000 with model.streams", c.SinkhornIterations)
+	must(atLeast(0, c.StreamEps) && c.StreamEps > 0, "model.stream_eps is %g: give a positive number with model.streams", c.StreamEps)
+	must(c.MTPLayers == 0, "model.mtp_layers is %d: a model with model.streams has no multi-token prediction here, give 0", c.MTPLayers)
 }
 
 func (y YaRN) validate(must func(bool, string, ...any)) {

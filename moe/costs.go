@@ -68,9 +68,12 @@ func (c Config) Modules(seq int) (all []Module) {
 func (c Config) modulesOf(layer, seq int) []Module {
 	k := c.layer(layer)
 	norms := 2*c.Dim + k.residual.vectors() + k.attention.vectors()
-	all := []Module{norm(norms), scores(k.attention.shape(), seq)}
+	all := []Module{norm(norms), scores(k.attention.shape(), k.attention.keys(seq))}
 	if c.hasIndexer(layer) {
 		all[1] = all[1].plus(c.indexScores(seq))
+	}
+	if v4, ok := k.attention.(compressedKind); ok && v4.kind == compressedSparse {
+		all[1].FLOPs.Forward += 2 * float64(c.IndexHeads*c.IndexDim) * float64(seq/c.CSARate) // the indexer's scores
 	}
 	k.linears(func(l LinearLayer) {
 		m := l.module()
@@ -92,7 +95,14 @@ func (c Config) outside(key PartKey) (m Module) {
 		n := int64(c.Vocab) * int64(c.Dim)
 		m = Module{Part: Embedding, Class: Embedding.Class(), Params: n, Active: n}
 	case Norms:
+		if c.ResidualStreams > 0 {
+			return norm(c.Dim + c.ResidualStreams + 1) // of the mixer before the head: base and scale
+		}
 		return norm(c.Dim)
+	case Streams:
+		if c.ResidualStreams > 0 && !key.Ahead {
+			return matrix("head_mixer", Streams, c.ResidualDim(), c.ResidualStreams).module()
+		}
 	case Head:
 		return c.head(key.Ahead).module()
 	}
@@ -125,10 +135,11 @@ func (m Module) plus(o Module) Module {
 	return m
 }
 
-// scores is attention between the projections. It has 2·heads·(key + value dimension)·seq FLOPs per
-// layer, and twice that in the backward pass for the queries, keys and values. It has no weights.
-func scores(s tensor.AttentionShape, seq int) Module {
-	forward := 2 * float64(s.Heads*(s.KeyDim+s.ValueDim)) * float64(seq)
+// scores is attention between the projections. It has 2·heads·(key + value dimension)·keys FLOPs
+// per layer, and twice that in the backward pass for the queries, keys and values. It has no
+// weights.
+func scores(s tensor.AttentionShape, keys int) Module {
+	forward := 2 * float64(s.Heads*(s.KeyDim+s.ValueDim)) * float64(keys)
 	return Module{Part: Scores, Class: Scores.Class(), FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward}}
 }
 
@@ -141,10 +152,16 @@ func (c Config) indexScores(seq int) Module {
 }
 
 // KVCache returns the elements per token of a cache for generation: keys and values of all their
-// heads, and the keys of indexers, of layers that predict the next token.
+// heads, and the keys of indexers, of layers that predict the next token. A window, whose size is
+// that of any sequence, does not count.
 func (c Config) KVCache() (n int64) {
 	for i := range c.Layers {
-		shape := c.layer(i).attention.shape()
+		kind := c.layer(i).attention
+		if v4, ok := kind.(compressedKind); ok {
+			n += int64(v4.entryElements())
+			continue
+		}
+		shape := kind.shape()
 		n += int64(shape.KVHeads * (shape.KeyDim + shape.ValueDim))
 		if c.hasIndexer(i) {
 			n += int64(c.IndexDim)

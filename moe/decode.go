@@ -50,7 +50,7 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 	if context < 1 || context > c.MaxPositions {
 		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, c.MaxPositions)
 	}
-	d, rope := &Decoder{stages: stages, relay: relay}, c.rotaryTable(context)
+	d, rope := &Decoder{stages: stages, relay: relay}, c.rotaryTables(context)
 	for i := range c.Layers {
 		d.ropes = append(d.ropes, c.layer(i).attention.rotary(rope))
 	}
@@ -138,7 +138,7 @@ func (d *Decoder) runStage(ex *tensor.Exec, m *Model, as *decodePass, tokens []i
 // tokens.
 func (d *Decoder) score(pass *Pass, p phase, m *Model, sequences []extension, h tensor.Tensor) (tensor.Tensor, error) {
 	ex := p.ex
-	last := ex.New(h.DType(), len(sequences), m.Config.Dim)
+	last := like(&ex.Arena, h.Slice(0, len(sequences)))
 	end := 0
 	for i, s := range sequences {
 		end += s.tokens
@@ -151,7 +151,7 @@ func (d *Decoder) score(pass *Pass, p phase, m *Model, sequences []extension, h 
 	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
 		return logits, err
 	}
-	m.output.sum.Multiply(ex, logits.Mat(), m.norms[0].forward(p, p.scratch, last.Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T())
+	m.output.sum.Multiply(ex, logits.Mat(), m.norms[0].forward(p, p.scratch, m.headMix.read(p, last, &pass.mixed).Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T())
 	return logits, nil
 }
 
@@ -174,6 +174,10 @@ func (d *Decoder) NewCache(capacity int) *Cache {
 	for _, m := range d.stages {
 		dtype := m.precision.DType
 		for _, b := range m.mainBlocks() {
+			if v4, ok := b.attention.(*compressedAttention); ok {
+				c.layers[b.layer].entries = v4.newCache(dtype, capacity)
+				continue
+			}
 			shape := m.Config.layer(b.layer).attention.shape()
 			c.layers[b.layer] = layerCache{
 				keys:   tensor.New(dtype, shape.KVHeads, capacity, shape.KeyDim),

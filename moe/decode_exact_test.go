@@ -161,12 +161,15 @@ func TestDecodingHasTheBitsOfTraining(t *testing.T) {
 			continue
 		}
 		cfg, name := latent, p.Name
-		switch i % 3 {
+		switch i % 4 {
 		case 1:
 			cfg, name = with(latent, sharedKeys), p.Name+", grouped queries"
 		case 2:
 			cfg, name = with(latent, choosing), p.Name+", chosen keys"
 			cfg.IndexTopK, cfg.IndexDim = 70, 32
+		case 3:
+			cfg, name = with(latent, likeV4), p.Name+", like DeepSeek-V4"
+			cfg.Window, cfg.CSARate, cfg.HCARate, cfg.IndexTopK = 70, 4, 15, 9
 		}
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(i), 2))

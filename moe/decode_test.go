@@ -21,6 +21,7 @@ func (m *member) logits(inputs []int32, seq int) (rows [][]float32, err error) {
 	if err != nil {
 		return nil, err
 	}
+	h = m.model.headMix.read(p, h, &pass.mixed)
 	scores := tensor.New(tensor.FP32, len(inputs), w.Dim(0))
 	m.model.output.sum.Multiply(m.ex, scores.Mat(), m.model.norms[0].forward(p, p.scratch, h.Mat(), &pass.norm).Mat(), w.Mat().T())
 	for i := range inputs {
@@ -65,6 +66,7 @@ func TestExtendFollowsLogits(t *testing.T) {
 	}
 	models["chosen keys"] = with(tiny(), func(c *Config) { choosing(c); c.IndexTopK = 4 })
 	models["chosen keys, halves"] = with(tiny(), func(c *Config) { choosing(c); c.IndexTopK, c.IndexRope = 2, halfPairs })
+	models["like DeepSeek-V4"] = with(tiny(), likeV4)
 	models["warmup"] = with(tiny(), func(c *Config) { choosing(c); c.IndexStage = indexWarmup })
 	for name, cfg := range models {
 		t.Run(name, func(t *testing.T) {

@@ -13,11 +13,12 @@
 //
 //	generation    decode, cache
 //	forecasts     dry, stage_cut, flavors, counts, costs
-//	other files   hf_files, hf_indexer, hf_keys, hf, hf_rope
+//	other files   hf_files, hf_v4, hf_indexer, hf_keys, hf, hf_rope
 //	model         routing, qkclip, products, stages, pass, forward, model, layers
 //	head          contexthead, head_gradient, head, head_sizes
-//	layers        block, join, layer, balance, router, ffn, sparse, mla, indexer, gqa,
-//	              attention, norm
+//	layers        block, residual, join, streams, sinkhorn, layer, balance, router, hashlayer, ffn,
+//	              compressedattention, entrycache, compressor, compressed, sparse, mla, indexer,
+//	              gqa, attention, norm
 //	construction  builder, sharded
 //	sums          embedded, passsums, sums, group, slice_sum, sum_host, remoterows, replicas,
 //	              deferred_wgrad, rest_rows, host

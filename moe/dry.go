@@ -105,7 +105,7 @@ func (d *DryRun) Step(passes []int, seq int, split bool) error {
 	for i, sequences := range passes {
 		ids := tensor.NewDry(tensor.INT32, sequences*seq).I32()
 		b := Batch{Inputs: ids, Targets: ids, Seq: seq, GlobalSequences: 1, More: i < len(passes)-1}
-		row := tensor.NewDry(d.precision.DType, d.PassTokens(b, true), d.Config.Dim)
+		row := tensor.NewDry(d.precision.DType, d.PassTokens(b, true), d.Config.ResidualDim())
 		p, err := d.ForwardStage(d.Ex, b, i, Boundary{row, row, row})
 		if err != nil {
 			return err
@@ -170,7 +170,7 @@ func (d *DryRun) PassMemory(seq int) PassMemory {
 	shape := d.Config.layer(0).attention.shape()
 	shape.Seq = seq
 	m.Helping = float64(tensor.HelpingScratch(shape, d.precision.DType))
-	if c := d.Config; c.IndexHeads > 0 {
+	if c := d.Config; c.choosesKeys() {
 		index := tensor.AttentionShape{Seq: seq, Heads: c.IndexHeads, KeyDim: c.IndexDim}
 		m.Helping = max(m.Helping, float64(tensor.IndexScratch(index, shape, d.precision.DType)))
 	}

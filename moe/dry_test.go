@@ -81,6 +81,13 @@ func TestDryRun(t *testing.T) {
 		"chosen keys, full":      func(c *dryCase) { c.recompute, c.change = RecomputeFull, choosing },
 		"warmup":                 func(c *dryCase) { c.change = func(m *Config) { choosing(m); m.IndexStage = indexWarmup } },
 		"deferred":               func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
+		"DeepSeek-V4": func(c *dryCase) {
+			c.world, c.ep, c.passes, c.precision, c.change = 2, 2, 2, "mxfp8", likeV4
+		},
+		"DeepSeek-V4, full": func(c *dryCase) { c.recompute, c.split, c.change = RecomputeFull, true, likeV4 },
+		"DeepSeek-V4, selective": func(c *dryCase) {
+			c.recompute, c.fsdp, c.world, c.ep, c.hosts, c.change = RecomputeSelective, true, 4, 4, 2, likeV4
+		},
 	} {
 		c := base
 		change(&c)

@@ -10,8 +10,9 @@ import (
 // experts of a rank, or a single network that every token visits.
 type ffn struct {
 	inter  int
-	gateUp linear // [networks, 2·inter, dim]: gate, then up
-	down   linear // [networks, dim, inter]
+	limit  float32 // of gate and up: see tensor.ClampedSwiGLU; 0: none
+	gateUp linear  // [networks, 2·inter, dim]: gate, then up
+	down   linear  // [networks, dim, inter]
 }
 
 // ffnState is the state of the networks in a pass.
@@ -26,6 +27,9 @@ type ffnState struct {
 // newFFN returns a network for each prefix ("model.layers.3.mlp.experts.0."), in group g.
 func newFFN(b *builder, g *Group, part Part, cfg Config, prefixes []string, layer, inter int) *ffn {
 	f := &ffn{inter: inter}
+	if part != Dense {
+		f.limit = float32(cfg.SwiGLULimit)
+	}
 	wide, narrow := []int{inter, cfg.Dim}, []int{cfg.Dim, inter}
 	params := make([]Param, 3*len(prefixes))
 	var gateUp, down []*Param
@@ -68,7 +72,11 @@ func (f *ffn) hidden(p phase, x activation, s *ffnState) {
 func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
 	h := p.cheap.New(s.gateUp.DType(), s.gateUp.Dim(0), f.inter)
 	gate, up := f.halves(s.gateUp.Mat())
-	tensor.SwiGLU(p.ex, h.Mat(), gate, up)
+	if f.limit > 0 {
+		tensor.ClampedSwiGLU(p.ex, h.Mat(), gate, up, f.limit)
+	} else {
+		tensor.SwiGLU(p.ex, h.Mat(), gate, up)
+	}
 	return h
 }
 
@@ -77,7 +85,11 @@ func (f *ffn) backward(p phase, dy activation, s *ffnState) tensor.Tensor {
 	dh := f.down.backward(p, p.scratch, dy, &s.linear.down)
 	gate, up := f.halves(s.gateUp.Mat())
 	// the gradient of gateUp takes its place
-	tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
+	if f.limit > 0 {
+		tensor.ClampedSwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up, f.limit)
+	} else {
+		tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
+	}
 	return f.gateUp.backward(p, p.scratch, activation{Tensor: s.gateUp}, &s.linear.gateUp)
 }
 

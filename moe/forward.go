@@ -40,6 +40,9 @@ func (m *Model) hidden(pass *Pass, p phase, in Boundary) (tensor.Tensor, error) 
 	if err != nil {
 		return h, err
 	}
+	if m.stage.Embed && m.Config.ResidualStreams > 0 {
+		h = expand(p, h, m.Config.ResidualStreams)
+	}
 	for i := range m.mainBlocks() {
 		if h, err = m.forwardBlock(pass, p, i, h); err != nil {
 			return h, err
@@ -64,11 +67,12 @@ func (m *Model) forwardBlock(pass *Pass, p phase, i int, x tensor.Tensor) (tenso
 // not embed copies what an earlier one has sent.
 func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, error) {
 	p.in(Embedding)
-	h := p.arena.New(m.precision.DType, len(ids), m.Config.Dim)
 	if !m.stage.Embed {
+		h := like(p.arena, sent)
 		tensor.Convert(p.ex, h.Mat(), sent.Mat())
 		return h, nil
 	}
+	h := p.arena.New(m.precision.DType, len(ids), m.Config.Dim)
 	if err := m.sharded.gather(p.ex, embeddingUnit); err != nil {
 		return h, err
 	}
@@ -80,6 +84,7 @@ func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, 
 // gradients that the backward pass begins with.
 func (m *Model) predict(pass *Pass, p phase, h tensor.Tensor, in Boundary) error {
 	p.loss.Tokens = len(p.batch.Targets)
+	h = m.headMix.read(p.savingAll(), h, &pass.mixed)
 	if p.train {
 		pass.dh = like(p.arena, h)
 	}

@@ -65,7 +65,9 @@ func (c groupedKind) shape() tensor.AttentionShape {
 	return tensor.AttentionShape{Heads: c.Heads, KVHeads: c.KVHeads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: scale}
 }
 
-func (c groupedKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t.Halves() }
+func (c groupedKind) rotary(t rotaryTables) *tensor.RotaryTable { return t.main.Halves() }
+
+func (c groupedKind) keys(seq int) int { return seq }
 
 func (c groupedKind) build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention {
 	a := &groupedAttention{cfg: c, rope: rope}

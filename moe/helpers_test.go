@@ -26,8 +26,10 @@ func tiny() Config {
 }
 
 // with returns cfg after the changes of edit.
-func with(cfg Config, edit func(c *Config)) Config {
-	edit(&cfg)
+func with(cfg Config, edits ...func(c *Config)) Config {
+	for _, edit := range edits {
+		edit(&cfg)
+	}
 	return cfg
 }
 
@@ -110,6 +112,13 @@ func spread(m *Model) {
 		}
 	}
 	for _, r := range m.Routings() {
+		if r.IsTable() { // of every other token, an expert that is there twice
+			for token := 0; token < r.Bias.Dim(0); token += 2 {
+				row := r.Bias.Index(token).F32()
+				row[1] = row[0]
+			}
+			continue
+		}
 		for e := range r.Bias.F32() {
 			r.Bias.F32()[e] = 0.1 * float32(math.Sin(float64(7*e+r.Layer)))
 		}

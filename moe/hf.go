@@ -12,6 +12,7 @@ const (
 	hfDeepSeek2  = "deepseek_v2"
 	hfDeepSeek3  = "deepseek_v3"
 	hfDeepSeek32 = "deepseek_v32"
+	hfDeepSeek4  = "deepseek_v4"
 	hfQwen3      = "qwen3_moe" // without selection biases
 	hfGLM4       = "glm4_moe"
 	hfGLM5       = "glm_moe_dsa"
@@ -47,21 +48,21 @@ type hfConfig struct {
 	AttentionBias  bool            `json:"attention_bias"`
 
 	DenseLayers   int     `json:"first_k_dense_replace" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
-	Experts       int     `json:"n_routed_experts" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
-	SharedExperts *int    `json:"n_shared_experts" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	Experts       int     `json:"n_routed_experts" hf:"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm4_moe glm_moe_dsa"`
+	SharedExperts *int    `json:"n_shared_experts" hf:"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm4_moe glm_moe_dsa"`
 	Groups        *int    `json:"n_group" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
 	TopKGroups    *int    `json:"topk_group" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
-	ScoreFunc     string  `json:"scoring_func" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
-	RouteScale    decimal `json:"routed_scaling_factor" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
-	MTPLayers     int     `json:"num_nextn_predict_layers" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"`
+	ScoreFunc     string  `json:"scoring_func" hf:"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm4_moe glm_moe_dsa"`
+	RouteScale    decimal `json:"routed_scaling_factor" hf:"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm4_moe glm_moe_dsa"`
+	MTPLayers     int     `json:"num_nextn_predict_layers" hf:"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm4_moe glm_moe_dsa"`
 
 	MoEFreq        *int    `json:"moe_layer_freq" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
-	QRank          *int    `json:"q_lora_rank" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	QRank          *int    `json:"q_lora_rank" hf:"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm_moe_dsa"`
 	KVRank         int     `json:"kv_lora_rank" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
 	NopeDim        int     `json:"qk_nope_head_dim" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
-	RopeDim        int     `json:"qk_rope_head_dim" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	RopeDim        int     `json:"qk_rope_head_dim" hf:"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm_moe_dsa"`
 	ValueDim       int     `json:"v_head_dim" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
-	TopKMethod     string  `json:"topk_method" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
+	TopKMethod     string  `json:"topk_method" hf:"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm_moe_dsa"`
 	BalanceAlpha   decimal `json:"aux_loss_alpha" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"` // DeepSeek's own code has it, the library has not
 	BySequence     *bool   `json:"seq_aux" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
 	RopeInterleave *bool   `json:"rope_interleave" hf:"deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"`
@@ -75,18 +76,38 @@ type hfConfig struct {
 	SparseStep    *int  `json:"decoder_sparse_step" hf:"qwen3_moe"`
 	DenseNumbers  []int `json:"mlp_only_layers" hf:"qwen3_moe"`
 	SlidingWindow bool  `json:"use_sliding_window" hf:"qwen3_moe"`
+
+	hfV4
+}
+
+// hfV4 has the keys that only DeepSeek-V4 has. Released files have ratios and a number of hash
+// layers, saved ones rates, and layer_types and mlp_layer_types. A file may have both.
+type hfV4 struct {
+	CompressRates map[string]int `json:"compress_rates" hf:"deepseek_v4"`  // saved
+	Ratios        []int          `json:"compress_ratios" hf:"deepseek_v4"` // released: one for each layer, and perhaps more
+	HashLayers    *int           `json:"num_hash_layers" hf:"deepseek_v4"` // released
+	CompressTheta *decimal       `json:"compress_rope_theta" hf:"deepseek_v4"`
+
+	Window       int `json:"sliding_window" hf:"deepseek_v4"`
+	OutputGroups int `json:"o_groups" hf:"deepseek_v4"`
+	OutputRank   int `json:"o_lora_rank" hf:"deepseek_v4"`
+
+	Streams     int     `json:"hc_mult" hf:"deepseek_v4"`
+	Iterations  int     `json:"hc_sinkhorn_iters" hf:"deepseek_v4"`
+	StreamEps   decimal `json:"hc_eps" hf:"deepseek_v4"`
+	SwiGLULimit decimal `json:"swiglu_limit" hf:"deepseek_v4"`
 }
 
 // hfIndexer has the keys of the families with an indexer.
 type hfIndexer struct {
-	IndexHeads int `json:"index_n_heads" hf:"deepseek_v32 glm_moe_dsa"`
-	IndexDim   int `json:"index_head_dim" hf:"deepseek_v32 glm_moe_dsa"`
-	IndexTopK  int `json:"index_topk" hf:"deepseek_v32 glm_moe_dsa"`
+	IndexHeads int `json:"index_n_heads" hf:"deepseek_v32 deepseek_v4 glm_moe_dsa"`
+	IndexDim   int `json:"index_head_dim" hf:"deepseek_v32 deepseek_v4 glm_moe_dsa"`
+	IndexTopK  int `json:"index_topk" hf:"deepseek_v32 deepseek_v4 glm_moe_dsa"`
 	// Code of other libraries reads it. transformers has one value per family.
 	IndexInterleave *bool `json:"indexer_rope_interleave" hf:"deepseek_v32 glm_moe_dsa"`
 
-	LayerTypes []string `json:"layer_types" hf:"deepseek_v32 glm_moe_dsa"`
-	FeedTypes  []string `json:"mlp_layer_types" hf:"deepseek_v32 glm_moe_dsa"`
+	LayerTypes []string `json:"layer_types" hf:"deepseek_v32 deepseek_v4 glm_moe_dsa"`
+	FeedTypes  []string `json:"mlp_layer_types" hf:"deepseek_v32 deepseek_v4 glm_moe_dsa"`
 
 	// Which layers share choices: a list, a pattern of letters, or every IndexFreq-th layer.
 	IndexerTypes []string `json:"indexer_types" hf:"glm_moe_dsa"`
@@ -202,6 +223,8 @@ func (h *hfConfig) supported() error {
 		return fmt.Errorf("hidden_act is %.100q: only silu is supported", h.HiddenAct)
 	case h.TieEmbeddings:
 		return fmt.Errorf("tie_word_embeddings is true: only untied heads are supported")
+	case h.ModelType == hfDeepSeek4: // which has two rotary embeddings
+		return nil
 	}
 	if a, b := h.RopeScaling, h.RopeParameters; !a.empty() && !b.empty() && (a.kind() != b.kind() || a.yarn(0) != b.yarn(0)) {
 		return fmt.Errorf("rope_scaling and rope_parameters differ: remove one of the two")

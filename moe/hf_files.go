@@ -13,6 +13,8 @@ import (
 // HFModelType returns the model_type of the family that MarshalHF writes.
 func (c Config) HFModelType() string {
 	switch {
+	case c.Attention != "":
+		return hfDeepSeek4
 	case c.IndexHeads > 0 && c.IndexRope == interleavedPairs:
 		return hfGLM5
 	case c.IndexHeads > 0:
@@ -37,6 +39,9 @@ func (c Config) isQwen3() bool {
 // GLM-4.5 model otherwise.
 func (c Config) MarshalHF() ([]byte, error) {
 	kind := c.HFModelType()
+	if err := c.checkV4(); err != nil {
+		return nil, err
+	}
 	h := map[string]any{
 		"model_type": kind, "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": c.QKVBias,
 		"vocab_size": c.Vocab, "hidden_size": c.Dim, "num_hidden_layers": c.Layers, "intermediate_size": c.DenseInter,
@@ -67,6 +72,11 @@ func (c Config) MarshalHF() ([]byte, error) {
 		})
 	}
 	switch kind {
+	case hfDeepSeek4:
+		for _, key := range []string{"first_k_dense_replace", "n_group", "topk_group"} {
+			delete(h, key)
+		}
+		c.addV4(h)
 	case hfQwen3:
 		c.addQwen3(h)
 		h["rope_parameters"] = rope
@@ -152,6 +162,10 @@ func parseHF(data []byte) (c Config, notes []string, err error) {
 	c = base()
 	h.apply(&c)
 	switch h.ModelType {
+	case hfDeepSeek4:
+		var more []string
+		more, err = h.applyV4(&c)
+		notes = append(notes, more...)
 	case hfQwen3:
 		err = h.applyQwen3(&c)
 	case hfGLM4:

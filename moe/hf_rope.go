@@ -36,6 +36,9 @@ type ropeParameters struct {
 	MScaleAllDim      *decimal `json:"mscale_all_dim,omitempty"`
 	AttentionFactor   *decimal `json:"attention_factor,omitempty"`
 	Truncate          *bool    `json:"truncate,omitempty"`
+
+	Main     *ropeParameters `json:"main,omitempty" hf:"deepseek_v4"`
+	Compress *ropeParameters `json:"compress,omitempty" hf:"deepseek_v4"`
 }
 
 func (r *ropeParameters) empty() bool { return r == nil || *r == ropeParameters{} }

@@ -29,7 +29,10 @@ func (c Config) sharesChoice(i int) bool {
 }
 
 // hasIndexer reports whether layer i has an indexer.
-func (c Config) hasIndexer(i int) bool { return c.IndexHeads > 0 && !c.sharesChoice(i) }
+func (c Config) hasIndexer(i int) bool { return c.choosesKeys() && !c.sharesChoice(i) }
+
+// choosesKeys reports whether layers have sparse attention over keys, not over entries.
+func (c Config) choosesKeys() bool { return c.IndexHeads > 0 && c.Attention == "" }
 
 // warmsUp reports whether only indexers train, and attention sees all keys.
 func (c Config) warmsUp() bool { return c.IndexStage == indexWarmup }
@@ -46,6 +49,11 @@ func (c Config) freezes(name string) bool {
 }
 
 func (c Config) validateIndexer(must func(bool, string, ...any)) {
+	if c.Attention != "" { // compressedKind validates the others
+		must(c.IndexRope == "" && c.IndexerTypes == "" && c.IndexStage == "" && c.IndexWeight == 0,
+			"model.index_rope, indexer_types, index_stage and index_weight are settings of attention over chosen keys: with model.attention, indexers have none of these and do not train, remove them")
+		return
+	}
 	if c.IndexHeads == 0 {
 		must(c.IndexDim == 0 && c.IndexTopK == 0 && c.IndexRope == "" && c.IndexerTypes == "" && c.IndexStage == "" && c.IndexWeight == 0,
 			"model.index_heads is 0: index_dim, index_top_k, index_rope, indexer_types, index_stage and index_weight belong to an indexer, give its heads, too")

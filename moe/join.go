@@ -11,22 +11,6 @@ import (
 // token i+1. It has the model's embedding and output weight, and a norm of its own before the
 // latter.
 
-// joinKind is the input of a block that predicts further ahead.
-type joinKind struct{ Config }
-
-func (c joinKind) linears(add func(LinearLayer)) { add(matrix("mtp_join", Joint, 2*c.Dim, c.Dim)) }
-
-func (c joinKind) vectors() int { return 2 * c.Dim }
-
-func (c joinKind) build(b *builder, prefix string) *join {
-	j := &join{
-		embedNorm:  newNorm(b, prefix+"enorm", c.Dim, c.NormEps),
-		hiddenNorm: newNorm(b, prefix+"hnorm", c.Dim, c.NormEps),
-	}
-	b.linear(&j.project, Joint, prefix+"eh_proj", c.Dim, 2*c.Dim, truncNormal(linearStd))
-	return j
-}
-
 // join is what precedes the block: project·(embedNorm(embedded) | hiddenNorm(h)).
 type join struct {
 	embedNorm  *rmsNorm

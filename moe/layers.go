@@ -15,6 +15,8 @@ import (
 func (c Config) layer(i int) layerKinds {
 	k := layerKinds{attention: latentKind{c}, feed: expertsKind{c}, residual: streamKind{}}
 	switch {
+	case c.Attention != "":
+		k.attention = compressedKind{c, c.attentionOf(i)}
 	case c.KVHeads != 0:
 		k.attention = groupedKind{c}
 	case c.IndexHeads != 0:
@@ -23,8 +25,11 @@ func (c Config) layer(i int) layerKinds {
 	if c.IsDense(i) {
 		k.feed = denseKind{c}
 	}
-	if i >= c.Layers {
+	switch {
+	case i >= c.Layers:
 		k.residual = joinKind{c}
+	case c.ResidualStreams > 0:
+		k.residual = streamsKind{c}
 	}
 	return k
 }
@@ -78,6 +83,7 @@ func (c Config) Validate() error {
 	must(c.RopeDim%2 == 0, "model.rope_dim is %d: it must be even (rotary pairs)", c.RopeDim)
 	must(c.DenseLayers >= 0 && c.DenseLayers <= c.Layers, "model.dense_layers is %d: give 0 to %d (model.layers)", c.DenseLayers, c.Layers)
 	must(c.DenseLayers == 0 || c.DenseInter > 0 && c.DenseInter <= maxInter, "model.dense_inter is %d: give 1 to %d", c.DenseInter, maxInter)
+	c.validateStreams(must)
 	must(c.MTPLayers == 0 || c.MTPLayers == 1, "model.mtp_layers is %d: give 0 or 1", c.MTPLayers)
 	must(atLeast(0, c.MTPWeight), "model.mtp_weight is %g: give 0 or more", c.MTPWeight)
 	must(atLeast(0, c.NormEps) && c.NormEps > 0, "model.norm_eps is %g: give a positive number", c.NormEps)
@@ -97,7 +103,9 @@ func (c Config) validateRouting(must func(bool, string, ...any)) {
 	must(c.ExpertInter > 0 && c.ExpertInter <= maxInter, "model.expert_inter is %d: give 1 to %d", c.ExpertInter, maxInter)
 	must(c.TopK > 0 && c.TopK <= c.Experts, "model.top_k is %d: give 1 to %d (model.experts)", c.TopK, c.Experts)
 	must(c.SharedExperts >= 0 && c.SharedExperts <= 1<<10, "model.shared_experts is %d: give 0 to %d", c.SharedExperts, 1<<10)
-	must(slices.Contains([]string{Sigmoid, Softmax}, c.ScoreFunc), "model.score_func is %q: give %s or %s", c.ScoreFunc, Sigmoid, Softmax)
+	must(slices.Contains([]string{Sigmoid, Softmax, SqrtSoftplus}, c.ScoreFunc), "model.score_func is %q: give %s, %s or %s", c.ScoreFunc, Sigmoid, Softmax, SqrtSoftplus)
+	must(c.HashLayers >= 0 && c.HashLayers <= c.Layers-c.DenseLayers, "model.hash_layers is %d: give 0 to %d (model.layers - model.dense_layers)", c.HashLayers, c.Layers-c.DenseLayers)
+	must(atLeast(0, c.SwiGLULimit), "model.swiglu_limit is %g: give 0 (no limit) or more", c.SwiGLULimit)
 	must(atLeast(0, c.RouteScale) && c.RouteScale > 0, "model.route_scale is %g: give a positive number", c.RouteScale)
 	must(atLeast(0, c.BiasSpeed), "model.bias_speed is %g: give 0 (off) or more", c.BiasSpeed)
 	must(atLeast(0, c.BalanceAlpha), "model.balance_alpha is %g: give 0 (off) or more", c.BalanceAlpha)
@@ -116,6 +124,9 @@ func (p Precision) CheckContext(c Config, l mesh.Layout, seq int) error {
 	n := l.Sharers()
 	if n < 2 {
 		return nil
+	}
+	if c.Attention != "" {
+		return fmt.Errorf("%s is %d: with model.attention, all heads share one head of keys, which ranks cannot divide: train without cp and tp", l.SharersName(), n)
 	}
 	if c.IndexHeads > 0 {
 		return fmt.Errorf("%s is %d and model.index_heads is %d: the indexer's loss is a sum over all heads of attention, and ranks that share a sequence have some each: give degrees of 1, and use dp, ep, fsdp or pp instead",

@@ -164,6 +164,7 @@ func TestOneResult(t *testing.T) {
 	})
 	// Each expert has 32 rows of every sequence, enough for the kernels of many rows.
 	many := with(trees, func(c *Config) { c.TopK, c.ForceBalance = 4, true })
+	v4 := with(trees, func(c *Config) { c.MTPLayers = 0; likeV4(c) })
 	head := func(mtp int) Config {
 		return with(headModel(mtp), func(c *Config) { c.Heads, c.MaxPositions, c.BalanceAlpha = 4, 128, 0.1 })
 	}
@@ -191,6 +192,7 @@ func TestOneResult(t *testing.T) {
 		// of an expert's gradients, 4 replicas have 96 rows each, or 2 of them 32
 		{"more replicas than experts", wide, whole, 8, 64, "bf16, mxfp8, bf16 by h100, nvfp4", []way{{ranks: 8, ep: 2}, {ranks: 8, ep: 1, passes: 1}}},
 		{"more replicas than experts, passes", wide, whole, 8, 64, "bf16, mxfp8", []way{{ranks: 4, ep: 2, passes: 2}}},
+		{"DeepSeek-V4", v4, whole, 8, 64, "fp32, bf16, mxfp8", slices.Concat(ranks, passes[1:3])},
 		{"passes", many, whole, 8, 64, "fp32, bf16, mxfp8, mxfp8-wgrad-bf16", passes},
 		{"passes, other formats", many, whole, 8, 64, "mxint8, mxfp6-e2m3, mxfp4, bf16 by h100, mxfp4-e2m1", passes[2:4]},
 		{"scales of tensors", with(trees, func(c *Config) { c.Layers = 3 }), whole, 8, 128, "nvfp4, fp8-block, fp8-tensor", []way{{ranks: 4, ep: 2}, {ranks: 4, exchange: "standard"}, {ranks: 2, threads: 2}}},

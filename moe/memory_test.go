@@ -66,9 +66,14 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 func TestNothingOutlivesItsMemory(t *testing.T) {
 	shallow := with(quantizable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
 	b := batchOf(51, 2, 32, shallow.Vocab)
-	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "nvfp4", "bf16, chosen keys", "mxfp8, chosen keys"} {
+	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "nvfp4", "bf16, chosen keys", "mxfp8, chosen keys", "mxfp8 of V4", "bf16 of V4"} {
 		cfg := shallow
 		precision, sparse := strings.CutSuffix(precision, ", chosen keys")
+		precision, v4 := strings.CutSuffix(precision, " of V4")
+		if v4 {
+			cfg.KVRank = 0
+			likeV4(&cfg)
+		}
 		if precision == "nvfp4" {
 			cfg.Layers, cfg.MTPLayers = 3, 0 // the last one is in BF16
 		}
@@ -76,7 +81,7 @@ func TestNothingOutlivesItsMemory(t *testing.T) {
 			choosing(&cfg)
 		}
 		for _, mode := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull} {
-			t.Run(fmt.Sprintf("%s/%v, chosen keys %t", precision, mode, sparse), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%v, chosen keys %t, V4 %t", precision, mode, sparse, v4), func(t *testing.T) {
 				var want map[string][]float32
 				for _, poison := range []bool{false, true} {
 					m, err := quantizedMember(collective.NewWorld(1).Comm(0), cfg, precision, 32)

@@ -66,7 +66,9 @@ func (c latentKind) shape() tensor.AttentionShape {
 	return tensor.AttentionShape{Heads: c.Heads, KVHeads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: c.softmaxScale()}
 }
 
-func (c latentKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t }
+func (c latentKind) rotary(t rotaryTables) *tensor.RotaryTable { return t.main }
+
+func (c latentKind) keys(seq int) int { return seq }
 
 func (c latentKind) build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention {
 	a := &latentAttention{cfg: c, rope: rope}

@@ -35,9 +35,10 @@ type Model struct {
 	embedding weight     // [vocab, dim]; only in a stage that embeds
 	blocks    []*block   // those that predict further ahead are the last ones
 	norms     []*rmsNorm // of each prediction; none in a stage that does not predict
+	headMix   *mixer     // before the first of them; nil: there is one stream
 	output    output     // only in a stage that predicts
 
-	rope *tensor.RotaryTable
+	rope rotaryTables
 
 	arenas   *passArenas    // of passes
 	passes   []*Pass        // all passes
@@ -55,7 +56,13 @@ type Model struct {
 }
 
 // Tables returns the memory that passes read besides weights: the rotary tables.
-func (m *Model) Tables() []tensor.Tensor { return m.rope.Elements() }
+func (m *Model) Tables() []tensor.Tensor {
+	all := m.rope.main.Elements()
+	if m.rope.compressed != nil {
+		all = append(all, m.rope.compressed.Elements()...)
+	}
+	return all
+}
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the given
 // precision. Weights are zero until they are initialized or loaded; see Group.Refresh.
@@ -112,9 +119,10 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 		m.tensor = newPeers(mesh.TP, mesh.TP)
 	}
 	if b.dry != nil {
-		m.rope, m.sums.rows.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
+		dry := tensor.NewDryRotaryTable(seq, cfg.RopeDim/2)
+		m.rope, m.sums.rows.Arena = rotaryTables{dry, dry}, *b.dry.NewArena(0)
 	} else {
-		m.rope = cfg.rotaryTable(seq)
+		m.rope = cfg.rotaryTables(seq)
 	}
 	b.operands, b.sums = &m.operands, &m.sums
 	if mesh.World.Shared() {
@@ -149,6 +157,7 @@ func (m *Model) addLayers(b *builder, at rankContext) {
 	}
 	addBlocks(m.stage.First, m.stage.End-m.stage.Ahead)
 	if m.stage.Predict {
+		m.headMix = newMixer(b, cfg, "model.hc_head.hc_", true)
 		m.norms = append(m.norms, newNorm(b, "model.norm", cfg.Dim, cfg.NormEps))
 		m.output.sizes, m.output.sum = defaultOutputSizes(), b.precision.Sum
 		m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
@@ -231,8 +240,10 @@ type Pass struct {
 
 	blocks []blockState
 	norm   normState // of the last norm, if no loss is computed
+	mixed  mixState  // of the streams before it
 	out    Boundary  // of a stage that is not the last one
-	// gradient of the last hidden state; after the backward pass, that of the first one
+	// gradient of the last hidden state, of what the head reads of its streams until the backward
+	// pass begins; after the backward pass, that of the first one
 	dh        tensor.Tensor
 	dembedded tensor.Tensor // gradient of the embedded targets
 	dahead    tensor.Tensor // gradient of the hidden state for the prediction further ahead

@@ -6,7 +6,9 @@ import "spmoe/tensor"
 type rmsNorm struct {
 	weight weight // [n] FP32
 	eps    float32
-	heads  int // rows per token
+	heads  int  // rows per token
+	tokens int  // of a row, if there is one for several; 0: 1
+	plain  bool // the weight is 1 and does not train
 }
 
 // normState is the state of a normalization layer in a pass.
@@ -26,6 +28,19 @@ func newHeadNorm(b *builder, name string, heads, n int, eps float64) *rmsNorm {
 	b.add(b.norms, &l.weight, Norms, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
 	return l
 }
+
+// newPlainNorm returns a layer without a weight.
+func newPlainNorm(heads, n int, eps float64) *rmsNorm {
+	l := &rmsNorm{eps: float32(eps), heads: heads, plain: true}
+	l.weight.W = tensor.New(tensor.FP32, n)
+	for i := range n {
+		l.weight.W.F32()[i] = 1
+	}
+	return l
+}
+
+// span returns the rows of a sequence.
+func (l *rmsNorm) span(seq int) int { return max(seq*l.heads/max(l.tokens, 1), 1) }
 
 // forwardHeads normalizes the heads of x, [tokens, heads·n], in cheap memory. A nil layer returns
 // x.
@@ -64,13 +79,16 @@ func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normS
 	p.in(Norms)
 	s.dw = p.saved.New(tensor.FP32, s.x.Cols)
 	tensor.Zero(p.ex, s.dw)
-	p.normBackward(dx, s.dw.F32(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX, l.heads)
+	p.normBackward(dx, s.dw.F32(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX, l.span(p.batch.Seq))
 	if p.fused {
 		l.backwardWeight(p, s)
 	}
 }
 
 func (l *rmsNorm) backwardWeight(p phase, s *normState) {
+	if l.plain {
+		return
+	}
 	add(p.ex, l.weight.addGrad(p), s.dw)
 	p.pushGrad(&l.weight)
 }

@@ -11,6 +11,7 @@ type Part string
 const (
 	Embedding   Part = "embedding"
 	Norms       Part = "norms" // and biases
+	Streams     Part = "residual streams"
 	Projections Part = "attention projections"
 	Scores      Part = "attention scores" // products of queries with keys and of their softmax with values
 	Dense       Part = "dense FFN"
@@ -22,7 +23,7 @@ const (
 )
 
 // partOrder lists the parts in the order of a pass.
-var partOrder = []Part{Embedding, Joint, Norms, Projections, Scores, Dense, Router, Routed, Shared, Head}
+var partOrder = []Part{Embedding, Joint, Norms, Streams, Projections, Scores, Dense, Router, Routed, Shared, Head}
 
 // Class says in which format the weights of a part are held and multiplied.
 type Class int
@@ -38,7 +39,7 @@ const (
 // Class returns the class of a part's weights.
 func (p Part) Class() Class {
 	switch p {
-	case Norms, Router:
+	case Norms, Streams, Router:
 		return Single
 	case Projections, Dense, Shared, Joint:
 		return Linear

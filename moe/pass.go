@@ -108,6 +108,9 @@ func (p *Pass) backward(b phase) (err error) {
 	defer b.ex.Profiling(profile.Rows).End()
 	m := p.model
 	b.layer = p.lastLayer
+	if m.headMix != nil {
+		p.dh = p.headGradient(b)
+	}
 	defer m.repeat(b.ex, 1)
 	for i, l := range slices.Backward(m.blocks) {
 		m.repeat(b.ex, l.times)
@@ -121,7 +124,8 @@ func (p *Pass) backward(b phase) (err error) {
 
 // backwardBlock is the backward pass of a block.
 func (p *Pass) backwardBlock(b phase, l *block, s *blockState) (err error) {
-	if l.join == nil {
+	join := l.residual.join
+	if join == nil {
 		p.dh, err = l.backward(b, p.dh, s)
 		return err
 	}
@@ -131,7 +135,16 @@ func (p *Pass) backwardBlock(b phase, l *block, s *blockState) (err error) {
 		return err
 	}
 	b.layer = l.layer
-	return l.join.backward(b, p.dembedded, p.dh, dx, &s.join)
+	return join.backward(b, p.dembedded, p.dh, dx, &s.join)
+}
+
+// headGradient returns the gradient of the last streams.
+func (p *Pass) headGradient(b phase) tensor.Tensor {
+	mark := b.ex.Mark()
+	defer b.ex.Release(mark)
+	dx := like(p.arena, p.mixed.x)
+	p.model.headMix.inputGradient(b, dx, tensor.Tensor{}, p.dh, &p.mixed)
+	return dx
 }
 
 // next returns the pass whose turn it is to add to the weights' gradients; nil: none is in flight.
@@ -166,6 +179,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		}
 	}()
 	m, w := p.model, p.weightPhase(ex)
+	m.headMix.backwardWeight(w, &p.mixed)
 	for i, l := range slices.Backward(m.blocks) {
 		m.repeat(ex, l.times)
 		if err := cmp.Or(l.backwardWeight(w, &p.blocks[i]), p.failed); err != nil {
@@ -214,7 +228,7 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 // embedBackward adds to the gradient of the embedding.
 func (p *Pass) embedBackward(w phase) error {
 	m := p.model
-	p.embedded = append(p.embedded[:0], embedded{p.dh, p.batch.Inputs})
+	p.embedded = append(p.embedded[:0], embedded{expandBackward(w, p.dh, m.Config.Dim), p.batch.Inputs})
 	if p.dembedded.Valid() {
 		p.embedded = append(p.embedded, embedded{p.dembedded, p.batch.Targets})
 	}

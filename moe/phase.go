@@ -78,6 +78,11 @@ type decoding interface {
 	// choose appends keys of an indexer to the cache of a layer, and chooses the keys that attend
 	// sees from now on. room returns memory for the choices.
 	choose(ex *tensor.Exec, layer, topK int, x tensor.Indexer, room func(bytes int) tensor.Tensor)
+	// rotateBack applies the transpose of rotate, with the table of the layer.
+	rotateBack(ex *tensor.Exec, layer int, x tensor.Matrix)
+	// extend calls f for each sequence, with its cache of a layer and the layer's table, its rows
+	// [lo, hi) of the pass, and the number of its earlier tokens.
+	extend(layer int, f func(c *entryCache, rope *tensor.RotaryTable, lo, hi, begin int))
 	// attend appends k and v to the cache of a layer, and sets o to the output of attention.
 	attend(ex *tensor.Exec, layer int, shape tensor.AttentionShape, o, q, k, v tensor.Tensor)
 }

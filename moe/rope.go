@@ -10,9 +10,27 @@ import (
 // implementations. Frequencies that rotate often within the original context are unchanged, slow
 // ones are divided by the factor, and those between are blended.
 
-// rotaryTable tabulates the rotary embedding of positions [0, positions).
-func (c Config) rotaryTable(positions int) *tensor.RotaryTable {
-	return tensor.NewRotaryTable(positions, c.rotaryFrequencies(), c.YaRN.tableScale())
+// rotaryTables are the tables of a model. compressed is that of layers with entries; nil: there are
+// none.
+type rotaryTables struct{ main, compressed *tensor.RotaryTable }
+
+// rotaryTables tabulates the rotary embedding of positions [0, positions). In DeepSeek-V4, only
+// layers with entries have YaRN, without a factor on cosines and sines.
+func (c Config) rotaryTables(positions int) (t rotaryTables) {
+	if c.Attention == "" {
+		t.main = tensor.NewRotaryTable(positions, c.rotaryFrequencies(), c.YaRN.tableScale())
+		return t
+	}
+	t.compressed = tensor.NewRotaryTable(positions, c.compressedRope().rotaryFrequencies(), 1)
+	c.YaRN = YaRN{}
+	t.main = tensor.NewRotaryTable(positions, c.rotaryFrequencies(), 1)
+	return t
+}
+
+// compressedRope returns the configuration with the base of layers with entries.
+func (c Config) compressedRope() Config {
+	c.RopeTheta = c.CompressTheta
+	return c
 }
 
 // rotaryFrequencies returns the angle per position of each of the RopeDim/2 pairs, with the float32

@@ -15,6 +15,9 @@ type router struct {
 	gate linear // [experts, dim] FP32
 	// [experts] FP32: added to the scores for the selection only, and moved according to the load
 	bias tensor.Tensor
+	// [vocab, topK] FP32: the experts of each token of a hash layer, instead of a selection by
+	// scores; they never change, and one that is there twice counts twice
+	table tensor.Tensor
 	// [experts]: tokens of this rank that chose each expert since the last balance
 	load []int64
 }
@@ -30,7 +33,12 @@ type routerState struct {
 }
 
 func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
-	r := &router{cfg: cfg, gate: linear{part: Router}, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts)}
+	r := &router{cfg: cfg, gate: linear{part: Router}, load: make([]int64, cfg.Experts)}
+	if cfg.isHash(layer) {
+		r.table = b.hashTable(cfg, layer)
+	} else {
+		r.bias = tensor.New(tensor.FP32, cfg.Experts)
+	}
 	dims := []int{cfg.Experts, cfg.Dim}
 	b.add(b.norms, &r.gate.weight, Router, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
 	return r
@@ -48,9 +56,12 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 	s.scores = p.saved.New(tensor.FP32, tokens, r.cfg.Experts)
 	r.gate.multiply(ex, s.scores.Mat(), &s.x)
 	p.observe("router_logits", s.scores)
-	if r.cfg.ScoreFunc == Softmax {
+	switch r.cfg.ScoreFunc {
+	case Softmax:
 		tensor.Softmax(ex, s.scores.Mat())
-	} else {
+	case SqrtSoftplus:
+		tensor.SqrtSoftplus(ex, s.scores.Mat())
+	default:
 		tensor.Sigmoid(ex, s.scores.Mat())
 	}
 	experts, replay := p.replayed()
@@ -59,7 +70,7 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 		copy(s.experts.I32(), experts)
 	}
 	s.weights = p.saved.New(tensor.FP32, tokens, r.cfg.TopK)
-	tensor.Parallel(ex, tokens, r.work(tokens), routingArgs{r, s, p.recomputing || experts != nil, replay}, chooseExperts)
+	tensor.Parallel(ex, tokens, r.work(tokens), routingArgs{r, s, p.batch.Inputs, p.recomputing || experts != nil, replay}, chooseExperts)
 	return s.experts, s.weights
 }
 
@@ -75,13 +86,14 @@ func (r *router) work(tokens int) int { return tokens * r.cfg.Experts * scoreWor
 type routingArgs struct {
 	*router
 	*routerState
+	tokens []int32
 	chosen bool
 	replay []float32
 }
 
 // chooseExperts sets experts and weights of tokens [lo, hi).
 func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
-	bias, choice := r.bias.F32(), newTopK(ex, r.cfg)
+	choice := newTopK(ex, r.cfg)
 	for t := lo; t < hi; t++ {
 		row := r.scores.Index(t).F32()
 		ids, w := r.experts.Index(t).I32(), r.weights.Index(t).F32()
@@ -91,8 +103,12 @@ func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 			for k := range ids {
 				ids[k] = int32((t*len(ids) + k) % len(row))
 			}
+		case r.table.Valid():
+			for k, e := range r.table.Index(int(r.tokens[t])).F32() {
+				ids[k] = int32(e)
+			}
 		default:
-			choice.choose(ids, row, bias)
+			choice.choose(ids, row, r.bias.F32())
 		}
 		if r.replay != nil {
 			copy(w, r.replay[t*len(w):])
@@ -187,9 +203,15 @@ func (r *router) weighBackward(ds, dw, w []float32, ids []int32, scores []float3
 
 // scoreBackward turns the gradient of a token's scores into that of its logits.
 func (r *router) scoreBackward(d, s []float32) {
-	if r.cfg.ScoreFunc == Sigmoid {
+	switch r.cfg.ScoreFunc {
+	case Sigmoid:
 		for e := range d {
 			d[e] *= s[e] * (1 - s[e])
+		}
+		return
+	case SqrtSoftplus:
+		for e := range d {
+			d[e] *= tensor.SqrtSoftplusSlope(s[e])
 		}
 		return
 	}

@@ -49,13 +49,13 @@ func (o ownSums) add(p phase, l *linear, s *linearState) {
 	p.pushGrad(&l.weight)
 }
 
-// addRows adds dyᵀ·x of a pass to the gradient of a bias.
+// addRows adds dyᵀ·x of a pass, equally many rows of each sequence, to the gradient of a bias.
 func (o ownSums) addRows(p phase, w *weight, dy, x tensor.Tensor) {
 	if p.cp != nil {
 		p.sequenceWgrad(w, dy, x)
 		return
 	}
 	to, adds := w.nextGrad(p)
-	tensor.Wgrad(p.ex, to.Mat(), dy.Mat(), x.Mat(), p.batch.Seq, adds)
+	tensor.Wgrad(p.ex, to.Mat(), dy.Mat(), x.Mat(), max(dy.Dim(0)/max(len(p.sequences), 1), 1), adds)
 	p.pushGrad(w)
 }

@@ -46,6 +46,9 @@ func (t *RotaryTable) PairedAs(o *RotaryTable) *RotaryTable {
 // Len returns the number of positions in the table.
 func (t *RotaryTable) Len() int { return t.cos.Dim(0) }
 
+// Pairs returns the number of pairs.
+func (t *RotaryTable) Pairs() int { return t.cos.Dim(1) }
+
 // From returns the part of the table that begins at position. Row r of its argument is then at
 // position + r mod seq.
 func (t *RotaryTable) From(position int) *RotaryTable {
@@ -95,6 +98,43 @@ func rotateRows(_ *Exec, t rotation, lo, end int) {
 			vec.Rotate(rows.f32Rows(), rows.rowStride, cos, sin, pairs, t.sign)
 		}
 		lo = hi
+	}
+}
+
+// RotateAt is Rotate, or with back RotateBack, for rows at the given positions, of interleaved
+// pairs. Those at negative ones stay.
+func (t *RotaryTable) RotateAt(ex *Exec, x Matrix, positions []int32, back bool) {
+	x.checkRows()
+	if x.Cols != 2*t.cos.Dim(1) || len(positions) != x.Rows || t.halves {
+		panic(fmt.Sprintf("tensor: rotating [%d, %d] to %d positions with a table of %d pairs", x.Rows, x.Cols, len(positions), t.cos.Dim(1)))
+	}
+	sign := float32(1)
+	if back {
+		sign = -1
+	}
+	defer ex.describeRows(x).End()
+	forRows(ex, x.Rows, x.Rows*x.Cols, placedRotation{rotation{table: t, x: x, sign: sign}, positions}, rotatePlaced)
+}
+
+// placedRotation holds the arguments of RotateAt.
+type placedRotation struct {
+	rotation
+	positions []int32
+}
+
+func rotatePlaced(_ *Exec, t placedRotation, lo, end int) {
+	pairs := t.table.cos.Dim(1)
+	for r := lo; r < end; r++ {
+		if t.positions[r] < 0 {
+			continue
+		}
+		row, at := t.x.RowSlice(r, r+1), int(t.positions[r])
+		cos, sin := t.table.cos.Slice(at, at+1).F32(), t.table.sin.Slice(at, at+1).F32()
+		if row.dtype == BF16 {
+			vec.RotateBF16(row.bf16Rows(), row.rowStride, cos, sin, pairs, t.sign)
+		} else {
+			vec.Rotate(row.f32Rows(), row.rowStride, cos, sin, pairs, t.sign)
+		}
 	}
 }
 

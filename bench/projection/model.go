@@ -76,7 +76,7 @@ func (m Model) lowRank() []moe.LinearLayer {
 	expansion.Expands = true
 	return []moe.LinearLayer{
 		linear("q_a", m.Dim, m.QueryRank), expansion, linear("kv", m.Dim, keysAndValues),
-		linear("o_a", heads/m.OutputGroups, m.OutputRank), linear("o_b", m.OutputRank, m.Dim),
+		linear("o_a", heads/m.Variant.OutputGroups, m.Variant.OutputRank), linear("o_b", m.Variant.OutputRank, m.Dim),
 	}
 }
 
@@ -109,7 +109,7 @@ func (m Model) norms() (params float64) {
 // attentionFLOPs returns the FLOPs per token of causal scores and values in one layer.
 func (m Model) attentionFLOPs(seq int) float64 {
 	keys := float64(seq) / 2 // that a query reads on average
-	keys = (1-m.Windowed)*keys + m.Windowed*min(keys, float64(m.Window))
+	keys = (1-m.Windowed)*keys + m.Windowed*min(keys, float64(m.Variant.Window))
 	return 2 * keys * float64(m.Heads) * float64(m.KeyDim()+m.ValueDim)
 }
 

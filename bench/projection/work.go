@@ -124,7 +124,7 @@ func (r Run) countBlock(w *work, m Model, b Block) {
 		switch l.Part {
 		case moe.Routed:
 			to = &w.routed
-		case moe.Head, moe.Router, moe.Joint:
+		case moe.Head, moe.Router, moe.Joint, moe.Streams:
 			to = &w.plain
 		}
 		*to += n * flops(l) * (3 + r.repeats(l))
@@ -207,5 +207,5 @@ func (m Model) sparseBytes(seq int) float64 {
 	}
 	const group, layersPerIndexer = 4, 2
 	index := float64(m.SparseHeads) * float64(seq) / group * 4 * 6 / layersPerIndexer
-	return index + float64(m.Window)*2*float64(max(m.KVHeads, 1)*m.ValueDim)*3.5
+	return index + float64(m.Variant.Window)*2*float64(max(m.KVHeads, 1)*m.ValueDim)*3.5
 }

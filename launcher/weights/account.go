@@ -39,7 +39,9 @@ func (s *Source) account() error {
 		rest := strings.TrimPrefix(t.Name, mtp)
 		switch {
 		case names[t.Name]:
-		case strings.HasSuffix(t.Name, "rotary_emb.inv_freq"): // computed
+		case strings.HasSuffix(t.Name, "inv_freq"): // computed
+		case s.family == v4Family && strings.HasPrefix(t.Name, "mtp."):
+			unused++
 		case module && rest != t.Name && s.config.MTPLayers == 0:
 			unused++
 		case module && rest != t.Name && s.repeats(t, mtpShares[rest]):

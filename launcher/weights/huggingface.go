@@ -63,6 +63,11 @@ func (s *Source) openHuggingFace() error {
 	if err := s.openShards(root); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
+	if s.family == v4Family {
+		if err := s.renameV4(); err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
 	if err := s.scaleBlocks(how.Quantization); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
@@ -117,8 +122,11 @@ func (s *Source) openShards(root *os.Root) error {
 // addStored adds a tensor of a file.
 func (s *Source) addStored(file *safetensors.File, info safetensors.Info) {
 	s.entries[info.Name] = entry{Tensor{info.Name, info.DType, info.Shape}, func(dst []float32, offset int64) error {
-		if info.DType == safetensors.F8E4M3 {
+		switch {
+		case info.DType == safetensors.F8E4M3:
 			return readCodes(file, info, dst, offset)
+		case info.DType == safetensors.I64 && isTable(info.Name):
+			return readTable(file, info, dst, offset)
 		}
 		return file.ReadFloat32s(info, dst, offset)
 	}}

@@ -64,14 +64,20 @@ func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, routers []moe.Routing
 	return o.Publish()
 }
 
-// loadBiases sets the selection biases of routers. One whose bias the source lacks gets zeros.
+// loadBiases sets the selection biases of routers, and the tables of hash layers. A router whose
+// bias the source lacks gets zeros.
 func (s *Source) loadBiases(routers []moe.Routing) error {
 	for _, route := range routers {
 		bias := route.Bias.F32()
-		if _, ok := s.entries[route.Name]; !ok {
+		if _, ok := s.entries[route.Name]; !ok && !route.IsTable() {
 			clear(bias)
-		} else if err := s.readFinite(route.Name, route.Bias.Dims(), 0, bias); err != nil {
+			continue
+		}
+		if err := s.readFinite(route.Name, route.Bias.Dims(), 0, bias); err != nil {
 			return err
+		}
+		if err := route.CheckTable(); err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
 		}
 	}
 	return nil

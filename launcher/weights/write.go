@@ -22,7 +22,10 @@ type Options struct {
 
 // dtype returns the type that a tensor is written in.
 func (o Options) dtype(t Tensor) string {
-	if o.FP32 || isBias(t.Name) {
+	switch {
+	case isTable(t.Name):
+		return safetensors.I64
+	case o.FP32 || isBias(t.Name):
 		return safetensors.F32
 	}
 	return safetensors.BF16
@@ -30,10 +33,7 @@ func (o Options) dtype(t Tensor) string {
 
 // bytes returns the size of a tensor as written.
 func (o Options) bytes(t Tensor) int64 {
-	if o.dtype(t) == safetensors.BF16 {
-		return 2 * t.elements()
-	}
-	return 4 * t.elements()
+	return t.elements() * map[string]int64{safetensors.I64: 8, safetensors.F32: 4, safetensors.BF16: 2}[o.dtype(t)]
 }
 
 // roundTo writes the elements of a tensor as F32 or BF16.
@@ -41,7 +41,7 @@ func (e entry) roundTo(ctx context.Context, w io.Writer, dtype string) error {
 	total := e.elements()
 	values := make([]float32, min(total, chunk))
 	rounded := make([]tensor.BFloat16, len(values))
-	raw := make([]byte, 0, 4*len(values))
+	raw := make([]byte, 0, 8*len(values))
 	for at := int64(0); at < total; at += int64(len(values)) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -51,12 +51,17 @@ func (e entry) roundTo(ctx context.Context, w io.Writer, dtype string) error {
 			return err
 		}
 		raw = raw[:0]
-		if dtype == safetensors.BF16 {
+		switch dtype {
+		case safetensors.BF16:
 			tensor.Round(rounded[:len(values)], values)
 			for _, x := range rounded[:len(values)] {
 				raw = binary.LittleEndian.AppendUint16(raw, uint16(x))
 			}
-		} else {
+		case safetensors.I64:
+			for _, x := range values {
+				raw = binary.LittleEndian.AppendUint64(raw, uint64(int64(x)))
+			}
+		default:
 			for _, x := range values {
 				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 			}
@@ -70,9 +75,10 @@ func (e entry) roundTo(ctx context.Context, w io.Writer, dtype string) error {
 
 func (s *Source) writeFile(ctx context.Context, path string, tensors []Tensor, o Options) error {
 	var out []safetensors.Tensor
-	for _, t := range tensors {
+	for i, named := range s.released(tensors) {
+		t := tensors[i]
 		dtype := o.dtype(t)
-		out = append(out, safetensors.Tensor{Name: t.Name, DType: dtype, Shape: t.Shape, Stream: func(w io.Writer) error {
+		out = append(out, safetensors.Tensor{Name: named.Name, DType: dtype, Shape: t.Shape, Stream: func(w io.Writer) error {
 			return s.entries[t.Name].roundTo(ctx, w, dtype)
 		}})
 	}

@@ -19,7 +19,7 @@ func (e *Executor) receivePieces(ex *tensor.Exec, m message) (t tensor.Tensor, e
 		return e.local(m, from), nil
 	}
 	to := e.stages[m.to]
-	t = ex.New(to.DType(), e.tokens, to.Config.Dim)
+	t = ex.New(to.DType(), e.tokens, to.Config.ResidualDim())
 	for rest := t.Bytes(); len(rest) > 0; {
 		piece, err := e.boxes.Recv(e.plan.holders[from], box)
 		if err != nil {

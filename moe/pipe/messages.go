@@ -70,7 +70,7 @@ func (e *Executor) open(m message) (t tensor.Tensor, err error) {
 		return t, err
 	}
 	to := e.stages[m.to]
-	tokens, dim := e.tokens, to.Config.Dim
+	tokens, dim := e.tokens, to.Config.ResidualDim()
 	if tokens == 0 {
 		return tensor.New(to.DType(), 0, dim), nil
 	}

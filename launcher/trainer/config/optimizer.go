@@ -100,7 +100,7 @@ func (o optimizerOfRun) contents(model moe.Config) (map[string]checkpoint.Tensor
 		}
 	}
 	for _, route := range dry.Routings() {
-		all[weights.BiasPrefix+route.Name] = checkpoint.Tensor{Shape: []int{model.Experts}, DType: safetensors.F32}
+		all[weights.BiasPrefix+route.Name] = checkpoint.Tensor{Shape: route.Bias.Dims(), DType: safetensors.F32}
 	}
 	return all, nil
 }

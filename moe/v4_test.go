@@ -1,0 +1,50 @@
+package moe
+
+import "testing"
+
+// likeV4 gives a model what DeepSeek-V4 has.
+func likeV4(c *Config) {
+	c.ResidualStreams, c.SinkhornIterations, c.StreamEps = 3, 4, 1e-6
+	c.DenseLayers, c.HashLayers, c.ScoreFunc, c.SwiGLULimit = 0, 1, SqrtSoftplus, 0.4
+	c.MTPLayers, c.Groups, c.TopKGroups = 0, 1, 1
+	c.Attention, c.Window, c.CSARate, c.HCARate, c.CompressTheta = "csa, hca, sliding", 5, 2, 3, 300
+	c.QRank, c.KVHeads, c.KVRank, c.ValueDim = max(c.QRank, 8), 0, 0, c.KeyDim()
+	c.OutputGroups, c.OutputRank = 2, c.KeyDim()
+	c.IndexHeads, c.IndexDim, c.IndexTopK = 3, c.RopeDim+c.NopeDim, 2
+}
+
+func TestV4Gradients(t *testing.T) {
+	for name, c := range map[string]struct {
+		seq  int
+		edit func(c *Config)
+		docs bool
+	}{
+		"all kinds":         {13, func(c *Config) { c.Layers, c.HashLayers = 4, 2 }, false},
+		"documents":         {13, func(c *Config) { c.Layers = 3 }, true},
+		"YaRN, long window": {13, func(c *Config) { stretched(c); c.YaRN.MScale, c.YaRN.MScaleAllDim, c.Window = 0, 0, 40 }, true},
+		"no hash layer":     {9, func(c *Config) { c.HashLayers, c.SwiGLULimit, c.Attention = 0, 10, "hca" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := with(tiny(), likeV4, c.edit)
+			b := batchOf(6, 3, c.seq, cfg.Vocab)
+			if c.docs {
+				b.First = packedAt(3, c.seq, 7)
+			}
+			checkGradients(t, cfg, b)
+		})
+	}
+}
+
+// packedAt is packed for documents of length tokens.
+func packedAt(sequences, seq, length int) (first []int32) {
+	for s := range sequences {
+		from := 0
+		for i := range seq {
+			if (i+s)%length == length-1 {
+				from = i
+			}
+			first = append(first, int32(from))
+		}
+	}
+	return first
+}

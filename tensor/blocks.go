@@ -1,0 +1,95 @@
+package tensor
+
+import (
+	"fmt"
+
+	"spmoe/tensor/internal/vec"
+)
+
+// Rows of several blocks, such as the residual streams of a token side by side.
+
+// BlockMix is a term of MixBlocks: blocks of one width, with weights for each row.
+type BlockMix struct {
+	X Matrix // [rows, blocks·width]
+	// [rows, blocks·(blocks of the result)] FP32: the weight of block i in block j of the result is
+	// element i·(blocks of the result) + j of a row, or j·blocks + i
+	W          Tensor
+	Transposed bool
+}
+
+// MixBlocks sets each block of the rows of dst, [rows, blocks·width], to the weighted sum of the
+// blocks of all terms, in FP32 and in their order. It rounds once. dst may be the X of a term. A
+// second term without X is left out.
+func MixBlocks(ex *Exec, dst Matrix, blocks int, terms [2]BlockMix) {
+	width := dst.Cols / blocks
+	for _, m := range terms {
+		n := m.X.Cols / width
+		if m.X.Rows > 0 && (m.X.Rows != dst.Rows || m.X.Cols != n*width || m.W.Len() != dst.Rows*n*blocks) {
+			panic(fmt.Sprintf("tensor: blocks [%d, %d] with %d weights in %d blocks [%d, %d]", m.X.Rows, m.X.Cols, m.W.Len(), blocks, dst.Rows, dst.Cols))
+		}
+	}
+	defer ex.describeRows(dst).End()
+	job := blockMixing{dst: dst, blocks: blocks, width: width, terms: terms}
+	forRows(ex, dst.Rows, dst.Rows*(terms[0].X.Cols+terms[1].X.Cols)*blocks, job, mixBlocksRows)
+}
+
+// blockMixing holds the arguments of MixBlocks.
+type blockMixing struct {
+	dst           Matrix
+	blocks, width int
+	terms         [2]BlockMix
+}
+
+func mixBlocksRows(ex *Exec, b blockMixing, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		sum := ex.scratchRow(1, b.dst.Cols)
+		clear(sum)
+		for _, term := range b.terms {
+			if term.X.Rows == 0 {
+				continue
+			}
+			x, w := ex.load(0, term.X, r), term.W.Index(r).F32()
+			n := len(x) / b.width
+			for i := range n {
+				for j := range b.blocks {
+					at := i*b.blocks + j
+					if term.Transposed {
+						at = j*n + i
+					}
+					vec.AddScaled(block(sum, j, b.width), w[at], block(x, i, b.width))
+				}
+			}
+		}
+		setRow(b.dst, r, sum)
+	}
+}
+
+// BlockDots sets element i·m + j of each row of dst, FP32, to the inner product of block i of x and
+// block j of y, which has m blocks of the given width.
+func BlockDots(ex *Exec, dst Tensor, x, y Matrix, width int) {
+	if x.Rows != y.Rows || dst.Len() != x.Rows*(x.Cols/width)*(y.Cols/width) {
+		panic(fmt.Sprintf("tensor: products of blocks of %d in [%d, %d] and [%d, %d] into %d", width, x.Rows, x.Cols, y.Rows, y.Cols, dst.Len()))
+	}
+	defer ex.describeRows(x).End()
+	forRows(ex, x.Rows, x.Rows*x.Cols*(y.Cols/width), blockDots{dst, x, y, width}, blockDotsRows)
+}
+
+// blockDots holds the arguments of BlockDots.
+type blockDots struct {
+	dst   Tensor
+	x, y  Matrix
+	width int
+}
+
+func blockDotsRows(ex *Exec, b blockDots, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		x, y, dst := ex.load(0, b.x, r), ex.load(1, b.y, r), b.dst.Index(r).F32()
+		m := len(y) / b.width
+		for at := range dst {
+			dst[at] = vec.Dot(block(x, at/m, b.width), block(y, at%m, b.width))
+		}
+	}
+}
+
+// block returns block i of a row.
+func block(row []float32, i, width int) []float32 { return row[i*width:][:width] }

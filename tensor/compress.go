@@ -1,0 +1,273 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"spmoe/tensor/internal/vec"
+)
+
+// Compressed keys of DeepSeek-V4: an entry stands for a window of positions. Each of its channels
+// is a mean of the window's values, weighted by a softmax over the window's gates:
+//
+//	e = Σ p·u,  p = softmax(z + bias)      over positions, channel by channel
+//
+// With an overlap, rows of u, z and bias have two halves. An entry takes the second one of its
+// window and the first one of the window before it, with one softmax over both.
+
+// Compression says which rows become entries.
+type Compression struct {
+	Seq, Rate int     // rows of a sequence, and of a window
+	Overlap   bool    // with the window before it, if it belongs to the same document
+	Starts    []int32 // [batch·entries]: the first position of each entry's window in its sequence; negative: it is empty. Of a single sequence, it may have some entries only
+	First     []int32 // as in AttentionShape: where documents begin
+	Bias      Tensor  // [rate, columns of u] FP32
+}
+
+// Windows returns the starts of the windows of rate positions in [batch·seq] rows, whose documents
+// begin at first: one behind the other from the beginning of each document. The window that begins
+// at position p is entry p/rate of seq/rate in its sequence. The incomplete window at the end of a
+// document has none. The result is in the arena to.
+func Windows(ex *Exec, to *Arena, batch, seq, rate int, first []int32) []int32 {
+	entries := seq / rate
+	starts := to.New(INT32, batch*entries).I32()
+	if ex.dry {
+		return starts
+	}
+	for i := range starts {
+		starts[i] = -1
+	}
+	for r := range batch * seq {
+		position, begin := r%seq, 0
+		if first != nil {
+			begin = int(first[r])
+		}
+		if (position-begin+1)%rate == 0 {
+			start := position + 1 - rate
+			starts[r/seq*entries+start/rate] = int32(start)
+		}
+	}
+	return starts
+}
+
+// slot is a row of u in an entry, with its columns from off on. j is its place in the window.
+type slot struct{ row, off, j int }
+
+// slots calls f for the rows of entry n, the window before it first.
+func (c Compression) slots(n, width int, f func(s slot)) {
+	entries := c.Seq / c.Rate
+	begin, start := n/entries*c.Seq, int(c.Starts[n])
+	off, first := 0, 0
+	if c.First != nil {
+		first = int(c.First[begin+start])
+	}
+	if c.Overlap {
+		off = width
+		for j := range c.Rate {
+			if start-c.Rate >= first {
+				f(slot{begin + start - c.Rate + j, 0, j})
+			}
+		}
+	}
+	for j := range c.Rate {
+		f(slot{begin + start + j, off, j})
+	}
+}
+
+// compressing holds the arguments of Compress and of its gradient.
+type compressing struct {
+	Compression
+	e, u, z, de, du, dz Matrix
+}
+
+func (c *compressing) check() {
+	halves := 1
+	if c.Overlap {
+		halves = 2
+	}
+	if c.e.Rows != len(c.Starts) || c.u.Cols != halves*c.e.Cols || c.z.Rows != c.u.Rows || c.z.Cols != c.u.Cols || c.Bias.Len() != c.Rate*c.u.Cols || c.u.Rows%c.Seq != 0 {
+		panic(fmt.Sprintf("tensor: %d entries [%d, %d] of [%d, %d] and [%d, %d] with %d biases in windows of %d of %d", len(c.Starts),
+			c.e.Rows, c.e.Cols, c.u.Rows, c.u.Cols, c.z.Rows, c.z.Cols, c.Bias.Len(), c.Rate, c.Seq))
+	}
+}
+
+// Compress sets e, [batch·entries, width], from u and z, [batch·seq, width or 2·width]. Empty
+// entries are zeros.
+func (c Compression) Compress(ex *Exec, e, u, z Matrix) {
+	job := compressing{Compression: c, e: e, u: u, z: z}
+	job.check()
+	defer ex.describeRows(u).End()
+	forRows(ex, e.Rows, 2*u.Rows*u.Cols, job, compressRows)
+}
+
+func compressRows(ex *Exec, c compressing, lo, hi int) {
+	t := newEntryTile(ex, c.e.Cols)
+	for n := lo; n < hi; n++ {
+		clear(t.mean)
+		if c.Starts[n] >= 0 {
+			t.set(ex, &c, n)
+		}
+		setRow(c.e, n, t.mean)
+	}
+}
+
+// entryTile is the scratch memory of one thread: of each channel of an entry, the largest gate, the
+// sum of exponentials relative to it, and the mean.
+type entryTile struct{ top, sum, mean []float32 }
+
+func newEntryTile(ex *Exec, width int) entryTile {
+	return entryTile{ex.New(FP32, width).F32(), ex.New(FP32, width).F32(), ex.New(FP32, width).F32()}
+}
+
+// gate returns the argument of the softmax in channel i.
+func (s slot) gate(z, bias []float32, i int) float32 { return z[s.off+i] + bias[s.off+i] }
+
+// set computes entry n.
+func (t entryTile) set(ex *Exec, c *compressing, n int) {
+	for i := range t.top {
+		t.top[i], t.sum[i], t.mean[i] = float32(math.Inf(-1)), 0, 0
+	}
+	c.slots(n, len(t.top), func(s slot) {
+		z, bias := ex.load(0, c.z, s.row), c.Bias.Index(s.j).F32()
+		for i := range t.top {
+			t.top[i] = max(t.top[i], s.gate(z, bias, i))
+		}
+	})
+	c.slots(n, len(t.top), func(s slot) {
+		z, u, bias := ex.load(0, c.z, s.row), ex.load(1, c.u, s.row), c.Bias.Index(s.j).F32()
+		for i := range t.top {
+			p := vec.Exp(s.gate(z, bias, i) - t.top[i])
+			t.sum[i] += p
+			t.mean[i] += float32(p * u[s.off+i])
+		}
+	})
+	for i := range t.mean {
+		t.mean[i] /= t.sum[i]
+	}
+}
+
+// Backward sets du and dz from de, the gradient of the entries. With p from Compress: du = p·de, dz
+// = p·de·(u - e).
+func (c Compression) Backward(ex *Exec, du, dz Tensor, de, u, z Matrix) {
+	job := compressing{Compression: c, e: de, de: de, u: u, z: z, du: du.Mat(), dz: dz.Mat()}
+	job.check()
+	defer ex.describeRows(u).End()
+	Zero(ex, du)
+	Zero(ex, dz)
+	forRows(ex, de.Rows, 4*u.Rows*u.Cols, job, compressBackwardRows)
+}
+
+// compressBackwardRows computes entries [lo, hi). A half of a row belongs to one entry at most.
+func compressBackwardRows(ex *Exec, c compressing, lo, hi int) {
+	width := c.de.Cols
+	t := newEntryTile(ex, width)
+	du, dz := ex.New(FP32, width).F32(), ex.New(FP32, width).F32()
+	for n := lo; n < hi; n++ {
+		if c.Starts[n] < 0 {
+			continue
+		}
+		t.set(ex, &c, n)
+		de := ex.load(2, c.de, n)
+		c.slots(n, width, func(s slot) {
+			z, u, bias := ex.load(0, c.z, s.row), ex.load(1, c.u, s.row), c.Bias.Index(s.j).F32()
+			for i := range du {
+				p := vec.Exp(s.gate(z, bias, i)-t.top[i]) / t.sum[i]
+				du[i] = p * de[i]
+				dz[i] = du[i] * (u[s.off+i] - t.mean[i])
+			}
+			setRow(c.du.ColSlice(s.off, s.off+width), s.row, du)
+			setRow(c.dz.ColSlice(s.off, s.off+width), s.row, dz)
+		})
+	}
+}
+
+// EntryChoice chooses the keys of attention over a window and entries: see AttentionShape.Chosen.
+type EntryChoice struct {
+	AttentionShape         // First: of windows; Extra: entries
+	Documents      []int32 // where documents begin, as First; nil: 0
+	Rate           int     // positions of an entry
+	TopK           int     // entries of a row, those with the largest scores; 0: all that are complete
+	Index          Indexer // of these scores: K has the keys of the entries, [batch·Extra, keyDim]
+}
+
+// Choose sets the bits of each row of chosen: the positions of its window, and entries of its
+// document that are complete.
+func (c EntryChoice) Choose(ex *Exec, chosen []uint64) {
+	queries := c.Batch * c.queries()
+	if len(chosen) != queries*c.KeyWords() {
+		panic(fmt.Sprintf("tensor: choosing keys of %d rows in %d words, want %d per row", queries, len(chosen), c.KeyWords()))
+	}
+	work := queries * c.Extra
+	if c.TopK > 0 {
+		work *= c.Index.Heads * c.Index.KeyDim
+	}
+	Parallel(ex, c.Batch*c.indexBlocks(), work, entryChoosing{c, chosen}, chooseEntries)
+}
+
+// entryChoosing holds the arguments of Choose.
+type entryChoosing struct {
+	EntryChoice
+	chosen []uint64
+}
+
+// entries returns the complete entries [from, to) of the document of the row at position i.
+func (c EntryChoice) entries(b, i int) (from, to int) {
+	first := 0
+	if c.Documents != nil {
+		first = int(c.Documents[b*c.Seq+i])
+	}
+	from = first / c.Rate
+	return from, from + (i-first+1)/c.Rate
+}
+
+// chooseEntries chooses the keys of blocks [lo, hi) of query rows, counted over all sequences.
+func chooseEntries(ex *Exec, c entryChoosing, lo, hi int) {
+	words, before := c.KeyWords(), c.Seq-c.queries()
+	var t indexTile
+	if c.TopK > 0 {
+		t = newIndexTile(ex, &c.Index)
+	}
+	for n := lo; n < hi; n++ {
+		b, first := n/c.indexBlocks(), n%c.indexBlocks()*indexRows
+		end := min(first+indexRows, c.queries())
+		var scores Matrix
+		if c.TopK > 0 && c.Extra > 0 {
+			scores = c.scores(ex, &t, b, first, end)
+		}
+		for r := first; r < end; r++ {
+			row := c.chosen[(b*c.queries()+r)*words:][:words]
+			clear(row)
+			position := before + r
+			for key := c.first(b, position); key <= position; key++ {
+				row[key/64] |= 1 << (key % 64)
+			}
+			from, to := c.entries(b, position)
+			if c.TopK > 0 && to > from {
+				chooseLargest(row, c.Seq+from, scores.f32Row(r - first)[from:to], c.TopK)
+				continue
+			}
+			for key := c.Seq + from; key < c.Seq+to; key++ {
+				row[key/64] |= 1 << (key % 64)
+			}
+		}
+	}
+}
+
+// scores returns the scores of all entries for query rows [lo, hi) of a sequence.
+func (c EntryChoice) scores(ex *Exec, t *indexTile, b, lo, hi int) Matrix {
+	x, first := &c.Index, b*c.queries()
+	keys := x.K.RowSlice(b*c.Extra, (b+1)*c.Extra).T()
+	t.keys.set(keys)
+	sums, product := tile(t.sums, hi-lo, c.Extra), tile(t.product, hi-lo, c.Extra)
+	for h := range x.Heads {
+		t.keys.times(ex, product, x.Q.RowSlice(first+lo, first+hi).ColSlice(h*x.KeyDim, (h+1)*x.KeyDim), keys, false)
+		for i := range hi - lo {
+			row := sums.f32Row(i)
+			if h == 0 {
+				clear(row)
+			}
+			addRelu(row, x.W.f32Row(first + lo + i)[h], x.Scale, product.f32Row(i))
+		}
+	}
+	return sums
+}
