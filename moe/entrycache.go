@@ -5,16 +5,6 @@ package moe
 
 import "spmoe/tensor"
 
-// entryCache is the cache of a layer for one sequence.
-type entryCache struct {
-	keys        tensor.Tensor // [capacity, keyDim]
-	main, index compressorCache
-}
-
-// compressorCache is the cache of a compressor: values and gates, and the entries of complete
-// windows. All have room for the capacity.
-type compressorCache struct{ u, z, entries tensor.Tensor }
-
 // newCache returns a cache for up to capacity tokens.
 func (a *compressedAttention) newCache(dtype tensor.DType, capacity int) *entryCache {
 	c := &entryCache{keys: tensor.New(dtype, capacity, a.cfg.KeyDim())}

@@ -181,7 +181,7 @@ func TestParseHFRefuses(t *testing.T) {
 		edit  object
 		words []string
 	}{
-		"model_type":         {object{"model_type": "llama"}, []string{`model_type is "llama"`, "only deepseek_v2, deepseek_v3, deepseek_v32, glm4_moe, glm_moe_dsa, qwen3_moe are supported"}},
+		"model_type":         {object{"model_type": "llama"}, []string{`model_type is "llama"`, "only deepseek_v2, deepseek_v3, deepseek_v32, deepseek_v4, glm4_moe, glm_moe_dsa, qwen3_moe are supported"}},
 		"tied embeddings":    {object{"tie_word_embeddings": true}, []string{"tie_word_embeddings is true", "only untied"}},
 		"group-limited":      {object{"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2}, []string{"group_limited_greedy with 4 groups", "noaux_tc"}},
 		"topk_method":        {object{"topk_method": "dense"}, []string{`topk_method is "dense"`, "noaux_tc and greedy"}},

@@ -87,6 +87,16 @@ type decoding interface {
 	attend(ex *tensor.Exec, layer int, shape tensor.AttentionShape, o, q, k, v tensor.Tensor)
 }
 
+// entryCache is the cache of a layer for one sequence.
+type entryCache struct {
+	keys        tensor.Tensor // [capacity, keyDim]
+	main, index compressorCache
+}
+
+// compressorCache is the cache of a compressor: values and gates, and the entries of complete
+// windows. All have room for the capacity.
+type compressorCache struct{ u, z, entries tensor.Tensor }
+
 // forwardPhase returns the phase of a forward pass. An evaluation puts its results where a training
 // pass would, so that both use the same memory.
 func (p *passState) forwardPhase(ex *tensor.Exec) phase {
