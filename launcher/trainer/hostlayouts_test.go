@@ -8,6 +8,7 @@ import (
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer/config"
+	"spmoe/moe"
 )
 
 // hostsRun is a run of two steps of 4 passes, with layers for up to 4 stages. Ranks may share its
@@ -69,6 +70,38 @@ func TestOneResultForReplicasOnHosts(t *testing.T) {
 	sameOnHosts(t, hostsRun, replicasOnHosts)
 }
 
+// wholeSequences are the layouts in which ranks do not share sequences.
+func wholeSequences(t *testing.T) (places []placed) {
+	for _, p := range slices.Concat(stagesOnHosts, replicasOnHosts) {
+		if p.layout.Sharers() == 1 {
+			places = append(places, p)
+		}
+	}
+	if n := len(places); n < 20 {
+		t.Errorf("%d layouts", n)
+	}
+	return places
+}
+
+// v4Run is hostsRun with the layers of DeepSeek-V4.
+func v4Run(t *testing.T, precision string) config.Config {
+	cfg := hostsRun(t, precision)
+	m := &cfg.Model
+	m.DenseLayers, m.MTPLayers, m.HashLayers, m.ScoreFunc, m.SwiGLULimit, m.Groups, m.TopKGroups = 0, 0, 1, moe.SqrtSoftplus, 0.5, 1, 1
+	m.Attention, m.Window, m.CSARate, m.HCARate, m.CompressTheta = "csa, hca, sliding", 9, 2, 5, 400
+	m.QRank, m.KVRank, m.ValueDim, m.OutputGroups, m.OutputRank = 32, 0, m.KeyDim(), 2, 32
+	m.IndexHeads, m.IndexDim, m.IndexTopK = 3, 32, 4
+	m.ResidualStreams, m.SinkhornIterations, m.StreamEps = 2, 5, 1e-6
+	return cfg
+}
+
+// A model like DeepSeek-V4 has the bits of one rank in all of them.
+func TestOneResultForV4(t *testing.T) {
+	places := wholeSequences(t)
+	sameBits(t, func() config.Config { return v4Run(t, "bf16") }, places)
+	sameBits(t, func() config.Config { return v4Run(t, "mxfp8") }, places[8:13])
+}
+
 // chosenKeysRun is hostsRun with indexers, one of which serves two layers.
 func chosenKeysRun(t *testing.T, precision string) config.Config {
 	cfg := hostsRun(t, precision)
@@ -80,15 +113,7 @@ func chosenKeysRun(t *testing.T, precision string) config.Config {
 // Indexers, and attention to what they choose, have the bits of one rank in all layouts in which
 // ranks do not share sequences. So has the stage in which nothing else trains.
 func TestOneResultForChosenKeys(t *testing.T) {
-	var places []placed
-	for _, p := range slices.Concat(stagesOnHosts, replicasOnHosts) {
-		if p.layout.Sharers() == 1 {
-			places = append(places, p)
-		}
-	}
-	if n := len(places); n < 20 {
-		t.Errorf("%d layouts", n)
-	}
+	places := wholeSequences(t)
 	sameBits(t, func() config.Config { return chosenKeysRun(t, "bf16") }, places)
 	warmup := func() config.Config {
 		cfg := chosenKeysRun(t, "mxfp8")

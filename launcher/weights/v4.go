@@ -44,9 +44,9 @@ var v4Layer = [][2]string{
 	{"attn.kv_norm.", "self_attn.kv_norm."},
 	{"attn.wo_a.", "self_attn.o_a_proj."},
 	{"attn.wo_b.", "self_attn.o_b_proj."},
-	{"attn.indexer.compressor.", "self_attn.compressor.indexer."},
 	{"attn.indexer.wq_b.", "self_attn.compressor.indexer.q_b_proj."},
 	{"attn.indexer.weights_proj.", "self_attn.compressor.indexer.scorer.weights_proj."},
+	{"attn.indexer.compressor.", "self_attn.compressor.indexer."},
 	{"attn.compressor.", "self_attn.compressor."},
 }
 

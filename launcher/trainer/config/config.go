@@ -337,8 +337,8 @@ func (c Config) Validate(ranks int) error {
 	must(c.Guard.Spike == 0 || c.Guard.Spike > 1 && !math.IsInf(c.Guard.Spike, 0), "guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", c.Guard.Spike)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())
-	must(c.Optimizer.QKClip == 0 || !c.Model.QKNorm && !c.Model.QKVBias,
-		"optimizer.qk_clip is %g: with model.qk_norm or model.qkv_bias, scores do not follow the weights that it scales: give 0", c.Optimizer.QKClip)
+	must(c.Optimizer.QKClip == 0 || !c.Model.QKNorm && !c.Model.QKVBias && c.Model.Attention == "",
+		"optimizer.qk_clip is %g: with model.qk_norm, model.qkv_bias or model.attention, scores do not follow the weights that it scales: give 0", c.Optimizer.QKClip)
 	recipe, err := c.Recipe()
 	if err == nil {
 		err = recipe.CheckLayers(c.Model)

@@ -329,7 +329,7 @@ func MessageBytes(c config.Config, ranks int) int {
 	if err != nil {
 		return 0
 	}
-	return PassTokens(c, ranks) * c.Model.Dim * dtype.Size()
+	return PassTokens(c, ranks) * c.Model.ResidualDim() * dtype.Size()
 }
 
 const (
