@@ -20,7 +20,7 @@ func TestFlavorsDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ranks := map[string]int{"300K": 2, "1M": 2, "3M": 2, "wide": 2, "debug": 8, "debug-sparse": 8, "small": 2, "500M": 2, "3B": 8, "16B": 16, "16B-slice": 2, "16B-slice-128G": 8, "671B-slice": 2, "671B-slice-128G": 2}
+	ranks := map[string]int{"300K": 2, "1M": 2, "3M": 2, "wide": 2, "debug": 8, "debug-sparse": 8, "debug-v4": 8, "small": 2, "500M": 2, "3B": 8, "16B": 16, "16B-slice": 2, "16B-slice-128G": 8, "671B-slice": 2, "671B-slice-128G": 2}
 	for _, f := range moe.Flavors() {
 		cfg, err := config.Default(f.Name)
 		if err != nil {

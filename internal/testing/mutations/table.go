@@ -179,12 +179,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "bias-rows", Text: "the gradient of attention's biases sums the rows of a rank without its sequences' tree",
-		File: "moe/sums.go", Old: `x.Mat(), p.batch.Seq, adds`, New: `x.Mat(), max(dy.Dim(0), 1), adds`,
+		File: "moe/sums.go", Old: `max(dy.Dim(0)/max(len(p.sequences), 1), 1), adds`, New: `max(dy.Dim(0), 1), adds`,
 		Args: groupedQueries, Axis: ranks, Tensor: attentionBias,
 	},
 	{
 		Name: "head-norm-rows", Text: "the gradient of the norms of heads sums the rows of a rank without its sequences' tree",
-		File: "moe/contextparallel.go", Old: `addToDX, p.batch.Seq*heads)`, New: `addToDX, max(x.Rows*(heads-1), p.batch.Seq*heads))`,
+		File: "moe/norm.go", Old: `max(seq*l.heads/max(l.tokens, 1), 1)`, New: `max(seq*l.heads/max(l.tokens, 1), (l.heads-1)<<30)`,
 		Args: groupedQueries, Axis: ranks, Tensor: headNorm,
 	},
 	{
