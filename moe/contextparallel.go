@@ -212,8 +212,8 @@ func (p phase) sequenceWgrad(w *weight, dy, x tensor.Tensor) {
 	p.pushGrad(w)
 }
 
-// normBackward sets dx and dw to the gradients of a norm of span rows per sequence, whose input is
-// x: see tensor.RMSNormBackward. For a part of a sequence, the sums of runs of rows are those of one
+// normBackward sets dx and dw to the gradients of a norm of span rows per sequence, with input x:
+// see tensor.RMSNormBackward. For a part of a sequence, the sums of runs of rows are those of one
 // rank. Each rank adds up some columns of them and leaves zeros in the others.
 func (p phase) normBackward(dx tensor.Matrix, dw []float32, dy, x tensor.Matrix, w, rstd []float32, addToDX bool, span int) {
 	if p.cp == nil {
