@@ -237,5 +237,9 @@ func printSizes(out io.Writer, cfg config.Config, ranks int) {
 	if cfg.Model.IndexHeads > 0 {
 		indexers = ", and keys of indexers"
 	}
-	fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s%s\n", s.Cache, report.Plural(heads, "head"), indexers)
+	what := "keys and values of " + report.Plural(heads, "head")
+	if cfg.Model.Attention != "" {
+		what = "entries, next to a window of the same size for any text"
+	}
+	fmt.Fprintf(out, "\nKV cache per token: %d bytes, %s%s\n", s.Cache, what, indexers)
 }
