@@ -12,7 +12,7 @@ type sinkhorn struct {
 	after, sums []float32
 }
 
-// divisions returns the number of divisions of so many iterations. The first one divides columns
+// divisions returns the number of divisions of that number of iterations. The first one divides columns
 // only.
 func divisions(iterations int) int { return 2*iterations - 1 }
 

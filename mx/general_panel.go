@@ -28,7 +28,7 @@ type panel struct {
 	values      []float32
 
 	columnMax []float32 // largest magnitude of each column, NaN above all numbers
-	amax      []float32 // the same for each block
+	amax      []float32 // the same for each block, and before that for each run
 	factors   []float32 // multipliers of the elements: one per run
 	odd       bool      // a block has a NaN or an infinity
 	codes     []uint8   // of one row
@@ -54,7 +54,7 @@ func (g quantizeArgs) newPanel(ex *tensor.Exec, cols int) panel {
 	p.most = min(max(panelBytes/(4*p.height)/unit, 1)*unit, ceilDiv(cols, unit)*unit)
 	p.stride = ceilDiv(p.most, padding) * padding
 	p.values = ex.New(tensor.FP32, p.height, p.stride).F32()
-	p.columnMax, p.amax = ex.New(tensor.FP32, p.stride).F32(), ex.New(tensor.FP32, ceilDiv(p.stride, p.width)+padding).F32()
+	p.columnMax, p.amax = ex.New(tensor.FP32, p.stride).F32(), ex.New(tensor.FP32, max(ceilDiv(p.stride, p.width)+padding, p.stride/p.run)).F32()
 	p.factors = ex.New(tensor.FP32, p.stride).F32()
 	cleared(ex, p.factors)
 	p.codes = ex.New(tensor.UINT8, p.stride).U8()

@@ -86,3 +86,23 @@ func TestFP8Tensor(t *testing.T) {
 		}
 	}
 }
+
+// Rows are wider than a panel at real widths. Its parts are quantized as matrices of their own are.
+func TestWideRows(t *testing.T) {
+	const cols, half = 32768, 16384
+	ex := tensor.NewExec()
+	for _, f := range []Format{FP8Row, FP8RowPow2, NVFP4} {
+		x := filled(3, tensor.BF16, 2, cols, spread)
+		whole := New(nil, f, AlongRows, 2, cols)
+		Quantize(ex, whole, x.Mat(), RCEIL)
+		for at := 0; at < cols && f.Scale != ScaleE4M3; at += half {
+			part := New(nil, f, AlongRows, 2, half)
+			Quantize(ex, part, x.Mat().ColSlice(at, at+half), RCEIL)
+			for i := range half {
+				if got, want := whole.Code(1, at+i), part.Code(1, i); got != want {
+					t.Fatalf("%v: code %d is %#x, want %#x", f, at+i, got, want)
+				}
+			}
+		}
+	}
+}
