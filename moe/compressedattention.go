@@ -96,7 +96,8 @@ func (a *compressedAttention) forward(p phase, x tensor.Tensor, state attentionS
 		entries = a.compressor.forward(p, &s.x, &s.compressor)
 	}
 	a.operands(p, s, entries)
-	s.o, s.lse = p.saved.New(s.q.DType(), x.Dim(0), s.q.Dim(1)), p.saved.New(tensor.FP32, x.Dim(0)*a.cfg.Heads)
+	s.o = p.saved.New(s.q.DType(), x.Dim(0), s.q.Dim(1))
+	s.lse = p.saved.New(tensor.FP32, x.Dim(0)*a.cfg.Heads)
 	if p.decoding != nil {
 		a.extend(p, s, s.keys)
 	} else {
@@ -157,8 +158,11 @@ func (a *compressedAttention) split(all tensor.Tensor, i, seq, n int) (keys, ent
 func (a *compressedAttention) attend(p phase, s *compressedState) {
 	p.in(Scores)
 	s.shape = a.cfg.shape()
-	s.shape.Seq, s.shape.Batch, s.shape.Extra = p.batch.Seq, len(p.sequences), a.entriesOf(p)
-	s.shape.First, s.shape.Sinks = a.windows(p), a.sinks.W.Reshape(a.cfg.Heads).F32()
+	s.shape.Seq = p.batch.Seq
+	s.shape.Batch = len(p.sequences)
+	s.shape.Extra = a.entriesOf(p)
+	s.shape.First = a.windows(p)
+	s.shape.Sinks = a.sinks.W.Reshape(a.cfg.Heads).F32()
 	if s.shape.Extra > 0 {
 		a.choose(p, s)
 	}
@@ -189,7 +193,8 @@ func (a *compressedAttention) choose(p phase, s *compressedState) {
 		s.chosen = p.arena.New(tensor.UINT8, s.q.Dim(0), 8*words)
 		c := tensor.EntryChoice{AttentionShape: s.shape, Documents: p.batch.First, Rate: a.compressor.rate}
 		if a.indexer != nil {
-			c.TopK, c.Index = a.cfg.IndexTopK, a.indexer.operands(p, &s.x, &s.qLatent)
+			c.TopK = a.cfg.IndexTopK
+			c.Index = a.indexer.operands(p, &s.x, &s.qLatent)
 		}
 		c.Choose(p.ex, s.chosen.U64())
 		p.ex.Release(mark)

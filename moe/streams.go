@@ -79,11 +79,14 @@ func (m *mixer) read(p phase, x tensor.Tensor, s *mixState) tensor.Tensor {
 	}
 	p.in(Streams)
 	ex, tokens, n := p.ex, x.Dim(0), m.streams
-	s.x, s.rstd, s.raw = x, p.saved.New(tensor.FP32, tokens), p.saved.New(tensor.FP32, tokens, m.project.W.Dim(0))
+	s.x = x
+	s.rstd = p.saved.New(tensor.FP32, tokens)
+	s.raw = p.saved.New(tensor.FP32, tokens, m.project.W.Dim(0))
 	s.pre = p.saved.New(tensor.FP32, tokens, n)
 	if !m.head {
 		s.post = p.saved.New(tensor.FP32, tokens, n)
-		s.soft, s.comb = p.saved.New(tensor.FP32, tokens, n*n), p.saved.New(tensor.FP32, tokens, n*n)
+		s.soft = p.saved.New(tensor.FP32, tokens, n*n)
+		s.comb = p.saved.New(tensor.FP32, tokens, n*n)
 	}
 	h := p.saved.New(x.DType(), tokens, x.Dim(1)/n)
 	mark := ex.Mark()
@@ -176,7 +179,8 @@ func (m *mixer) backward(p phase, dy, din tensor.Tensor, norm *rmsNorm, of *norm
 func (m *mixer) inputGradient(p phase, dx, dy, dh tensor.Tensor, s *mixState) {
 	p.in(Streams)
 	ex, tokens, n, outputs := p.ex, dh.Dim(0), m.streams, s.raw.Dim(1)
-	s.dlogits, s.dscale = p.saved.New(tensor.FP32, tokens, outputs), p.saved.New(tensor.FP32, tokens, m.scale.W.Dim(0))
+	s.dlogits = p.saved.New(tensor.FP32, tokens, outputs)
+	s.dscale = p.saved.New(tensor.FP32, tokens, m.scale.W.Dim(0))
 	s.flat = m.normalize(p, p.saved, s)
 	s.project.x = &s.flat
 	draw, dim := p.saved.New(tensor.FP32, tokens, outputs), dh.Dim(1)
@@ -186,7 +190,8 @@ func (m *mixer) inputGradient(p phase, dx, dy, dh tensor.Tensor, s *mixState) {
 	tensor.BlockDots(ex, job.dpre, s.x.Mat(), dh.Mat(), dim)
 	terms := [2]tensor.BlockMix{{X: dh.Mat(), W: s.pre}}
 	if !m.head {
-		job.dpost, job.dcomb = ex.New(tensor.FP32, tokens, n), ex.New(tensor.FP32, tokens, n*n)
+		job.dpost = ex.New(tensor.FP32, tokens, n)
+		job.dcomb = ex.New(tensor.FP32, tokens, n*n)
 		tensor.BlockDots(ex, job.dpost, dy.Mat(), s.out.Mat(), dim)
 		tensor.BlockDots(ex, job.dcomb, s.x.Mat(), dy.Mat(), dim)
 		terms[1] = tensor.BlockMix{X: dy.Mat(), W: s.comb, Transposed: true}
@@ -235,7 +240,8 @@ func (m mixing) rows(t int, pre, post, comb tensor.Tensor) (parts [3][]float32) 
 
 // mixLogits sets pre, post and soft of tokens [lo, hi) to s·m + b.
 func mixLogits(_ *tensor.Exec, m mixing, lo, hi int) {
-	base, scale := m.base.W.Reshape(m.base.W.Len()).F32(), m.scale.W.Reshape(m.scale.W.Len()).F32()
+	base := m.base.W.Reshape(m.base.W.Len()).F32()
+	scale := m.scale.W.Reshape(m.scale.W.Len()).F32()
 	for t := lo; t < hi; t++ {
 		raw, at := m.raw.Index(t).F32(), 0
 		for k, part := range m.rows(t, m.pre, m.post, m.soft) {
@@ -285,7 +291,11 @@ func (m mixing) positive(s *sinkhorn, t int) []float32 {
 func mixBackward(ex *tensor.Exec, m mixing, lo, hi int) {
 	work, scale := m.sinkhorn(ex), m.scale.W.Reshape(m.scale.W.Len()).F32()
 	for t := lo; t < hi; t++ {
-		d, dscale, raw, draw, at := m.dlogits.Index(t).F32(), m.dscale.Index(t).F32(), m.raw.Index(t).F32(), m.draw.Index(t).F32(), 0
+		d := m.dlogits.Index(t).F32()
+		dscale := m.dscale.Index(t).F32()
+		raw := m.raw.Index(t).F32()
+		draw := m.draw.Index(t).F32()
+		at := 0
 		grads := m.rows(t, m.dpre, m.dpost, m.dcomb)
 		for i, v := range m.pre.Index(t).F32() {
 			d[i] = grads[0][i] * (v - m.eps) * (1 - (v - m.eps))

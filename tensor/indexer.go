@@ -152,7 +152,8 @@ func (t *indexTile) scores(ex *Exec, p *headProblem, lo, hi int) (from int, scor
 	t.keys.set(p.k.RowSlice(from, hi).T())
 	scores = tile(t.sums, hi-lo, hi-from)
 	for h := range p.Heads {
-		product, w := t.headProduct(ex, p, h, lo, hi, from), p.o.RowSlice(lo-p.before, hi-p.before)
+		product := t.headProduct(ex, p, h, lo, hi, from)
+		w := p.o.RowSlice(lo-p.before, hi-p.before)
 		for i := range hi - lo {
 			row := scores.f32Row(i)
 			if h == 0 {

@@ -75,7 +75,10 @@ func (f *formula) starts() []int {
 // entryMask returns, for a sequence, 0 where a token sees an entry and -Inf elsewhere: [seq,
 // entries]. An entry is seen once its window is over.
 func (f *formula) entryMask(s int, list []entry) []float64 {
-	n, ratio, starts, places := f.batch.Seq, f.Ratio(f.layer), f.starts(), f.positions(0)
+	n := f.batch.Seq
+	ratio := f.Ratio(f.layer)
+	starts := f.starts()
+	places := f.positions(0)
 	crossing := f.is("entries_cross_documents")
 	late := pick(f, map[string]int{"entries_late": 0}, 1)
 	all, none := f.is("entries_not_causal"), f.is("entries_missing")
@@ -182,7 +185,9 @@ func (f *formula) slots(w, cols int) (slots int, at func(r, i int) int, seen []f
 
 // entryIndex scores the entries of each query's sequence: [tokens, entries].
 func (f *formula) entryIndex(path string, in []*node) *node {
-	q, k, all := f.rotaryAt(in[0], f.IndexDim, f.positions(0), 1), in[1], f.entries()
+	q := f.rotaryAt(in[0], f.IndexDim, f.positions(0), 1)
+	k := in[1]
+	all := f.entries()
 	if f.is("index_hadamard_on_queries") {
 		q = f.hadamard(q, f.IndexDim)
 	}
@@ -295,7 +300,9 @@ func (f *formula) attendShared(q, k, entries *node) *node {
 	}
 	each(func(s, h int, _ *formula, _ []*node, y *node) { f.setHeadRows(o.data, y.data, s, h, d) }, func(int, int, int) {})
 	return f.derive(o, func() {
-		toQueries, toKeys, toSinks := make([]float64, len(q.data)), make([]float64, len(k.data)), make([]float64, f.Heads)
+		toQueries := make([]float64, len(q.data))
+		toKeys := make([]float64, len(k.data))
+		toSinks := make([]float64, f.Heads)
 		var toEntries []float64
 		byHead := make([][]float64, f.Heads) // gradients of the keys of one sequence
 		each(func(s, h int, one *formula, parts []*node, y *node) {
@@ -326,7 +333,8 @@ func (f *formula) attendShared(q, k, entries *node) *node {
 // seenEntries is the mask of a sequence's entries in attention: of a sparse layer, only those that
 // were chosen.
 func (f *formula) seenEntries(s int, list []entry) []float64 {
-	mask, path := f.entryMask(s, list), layerPath(f.layer)+".self_attn.compressor.indexer"
+	mask := f.entryMask(s, list)
+	path := layerPath(f.layer) + ".self_attn.compressor.indexer"
 	if f.Attention(f.layer) != sparseAttention || f.is("index_no_topk") {
 		return mask
 	}

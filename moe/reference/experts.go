@@ -204,7 +204,8 @@ func largest(values []float64, k int) []int {
 // experts is Σ weight · expert(x) over the chosen experts of each token. x: [tokens, hidden];
 // weights: [tokens, TopK].
 func (f *formula) experts(path string, x, weights *node) *node {
-	x, weights = f.flow(x, "experts_input_detached"), f.flow(weights, "experts_weight_detached")
+	x = f.flow(x, "experts_input_detached")
+	weights = f.flow(weights, "experts_weight_detached")
 	var parts []*node
 	var tokens [][]int
 	for e, slots := range f.dispatch(path) {
@@ -246,7 +247,8 @@ func (f *formula) expertMLP(path string, x, scale *node) *node {
 	gate, up := f.project(path+".gate_proj", x), f.project(path+".up_proj", x)
 	if f.is("gate_up_interleaved") {
 		fused, width := f.reshape(f.join(gate, up), 2), gate.cols
-		gate, up = f.reshape(f.columns(fused, []int{0}), width), f.reshape(f.columns(fused, []int{1}), width)
+		gate = f.reshape(f.columns(fused, []int{0}), width)
+		up = f.reshape(f.columns(fused, []int{1}), width)
 	}
 	if scale != nil {
 		gate = f.mul(gate, scale)

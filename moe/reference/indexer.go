@@ -229,7 +229,8 @@ func (f *formula) selection(layer int) []int {
 
 // scoreAgain makes a choice for an attention by the weights of another layer's indexer.
 func (f *formula) scoreAgain(weights, attention string) {
-	x, c := f.values[attention+".input"], f.values[attention+".q_a_layernorm.output"]
+	x := f.values[attention+".input"]
+	c := f.values[attention+".q_a_layernorm.output"]
 	if x == nil || c == nil {
 		return
 	}

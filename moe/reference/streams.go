@@ -37,7 +37,9 @@ func (f *formula) hyper(path string, x *node) []*node {
 // streamLogits returns scale·(F·flat(X) / sqrt(mean(flat²) + ε)) + base. Each part of the weights
 // has a scale of its own: pre, post and comb.
 func (f *formula) streamLogits(prefix string, x *node) *node {
-	fn, scale, base := f.param(prefix+"fn"), f.param(prefix+"scale"), f.param(prefix+"base")
+	fn := f.param(prefix + "fn")
+	scale := f.param(prefix + "scale")
+	base := f.param(prefix + "base")
 	fn = f.cast(f.flow(fn, "hyper_detached"), FP32)
 	x32 := f.flow(f.cast(x, FP32), "hyper_detached")
 	square := f.scale(f.sum(f.square(x32)), 1/float64(x.cols))

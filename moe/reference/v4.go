@@ -80,9 +80,20 @@ func (c *Config) readV4(configJSON []byte) (wrong []error) {
 	refuse(k.Streams > 16, "hc_mult is %d: expected at most 16", k.Streams)
 	refuse(c.Heads%max(k.OutputGroups, 1) != 0, "%d heads do not divide into o_groups %d", c.Heads, k.OutputGroups)
 	refuse(!(k.Limit > 0), "swiglu_limit is %g: expected a positive number", k.Limit)
-	c.Streams, c.SinkhornSteps, c.HyperEps, c.OutputGroups, c.OutputRank = k.Streams, k.SinkhornSteps, k.HyperEps, k.OutputGroups, k.OutputRank
-	c.Limit, c.RouteScale, c.NormTopK, c.SelectionBias, c.RouterFP32 = k.Limit, k.RouteScale, true, true, false
-	c.Window, c.UseWindow, c.Interleaved, c.DenseInter = k.Window, true, true, c.ExpertInter
+	c.Streams = k.Streams
+	c.SinkhornSteps = k.SinkhornSteps
+	c.HyperEps = k.HyperEps
+	c.OutputGroups = k.OutputGroups
+	c.OutputRank = k.OutputRank
+	c.Limit = k.Limit
+	c.RouteScale = k.RouteScale
+	c.NormTopK = true
+	c.SelectionBias = true
+	c.RouterFP32 = false
+	c.Window = k.Window
+	c.UseWindow = true
+	c.Interleaved = true
+	c.DenseInter = c.ExpertInter
 	c.MLPTypes, c.RopeFP32 = nil, true
 	c.readLayers(&k, refuse)
 	c.readV4Rope(&k, refuse)
@@ -112,7 +123,8 @@ func (c *Config) readLayers(k *v4Keys, refuse func(bad bool, format string, valu
 	}
 	refuse(len(k.Attentions) < c.Layers || len(k.MLPTypes) < c.Layers,
 		"layer_types or compress_ratios, and mlp_layer_types, name %d and %d layers: expected %d", len(k.Attentions), len(k.MLPTypes), c.Layers)
-	c.attentions, c.hash = k.Attentions[:min(len(k.Attentions), layers)], make([]bool, layers)
+	c.attentions = k.Attentions[:min(len(k.Attentions), layers)]
+	c.hash = make([]bool, layers)
 	for i, kind := range c.attentions {
 		refuse(kind != slidingAttention && c.rates[kind] == 0, "layer_types has %.60q for layer %d", kind, i)
 	}
