@@ -68,8 +68,9 @@ type Result struct {
 	Want    string `json:"want,omitempty"`
 }
 
-// A sample has sampled rows and columns, and at most that number of elements are explained. Parts of
-// K are tried up to mostParts. Kernels for rows of an odd number of elements and for TF32 have more.
+// A sample has sampled rows and columns, and at most that number of elements are explained. Parts
+// of K are tried up to mostParts. Kernels for rows of an odd number of elements and for TF32 have
+// more.
 const (
 	sampled      = 64
 	mostParts    = 16
