@@ -39,17 +39,25 @@ func (h *hfConfig) applyIndexer(c *Config) error {
 		if len(h.FeedTypes) != h.Layers {
 			return fmt.Errorf("mlp_layer_types has %d layers of %d: give all", len(h.FeedTypes), h.Layers)
 		}
-		c.DenseLayers = 0
-		for i, kind := range h.FeedTypes {
-			switch {
-			case kind == hfDenseFeed && c.DenseLayers == i:
-				c.DenseLayers++
-			case kind != hfSparseFeed:
-				return fmt.Errorf("mlp_layer_types: layer %d is %.100q: only %s layers before all %s ones are supported", i, kind, hfDenseFeed, hfSparseFeed)
-			}
+		var err error
+		if c.DenseLayers, err = leadingLayers(h.FeedTypes, hfDenseFeed, hfSparseFeed); err != nil {
+			return err
 		}
 	}
 	return h.applyIndexerTypes(c)
+}
+
+// leadingLayers returns the number of layers of the first kind. Those of the other one follow.
+func leadingLayers(kinds []string, first, other string) (n int, err error) {
+	for i, kind := range kinds {
+		switch {
+		case kind == first && n == i:
+			n++
+		case kind != other:
+			return 0, fmt.Errorf("mlp_layer_types has %.100q for layer %d: only %s layers before all %s ones are supported", kind, i, first, other)
+		}
+	}
+	return n, nil
 }
 
 // applyIndexerTypes sets the layers that share choices.

@@ -134,14 +134,9 @@ func (h *hfConfig) hashLayers() (int, error) {
 	if h.FeedTypes == nil {
 		return n, nil
 	}
-	saved := 0
-	for i, name := range h.FeedTypes[:min(len(h.FeedTypes), h.Layers)] {
-		switch {
-		case name == hfHash && i == saved:
-			saved++
-		case name != hfMoE:
-			return 0, fmt.Errorf("mlp_layer_types has %.60q for layer %d: only %s before all others, and %s are supported", name, i, hfHash, hfMoE)
-		}
+	saved, err := leadingLayers(h.FeedTypes[:min(len(h.FeedTypes), h.Layers)], hfHash, hfMoE)
+	if err != nil {
+		return 0, err
 	}
 	if h.HashLayers != nil && n != saved {
 		return 0, fmt.Errorf("num_hash_layers is %d and mlp_layer_types has %d of %s: remove one of the two", n, saved, hfHash)

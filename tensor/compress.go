@@ -260,19 +260,7 @@ func chooseEntries(ex *Exec, c entryChoosing, lo, hi int) {
 // scores returns the scores of all entries for query rows [lo, hi) of a sequence.
 func (c EntryChoice) scores(ex *Exec, t *indexTile, b, lo, hi int) Matrix {
 	x, first := &c.Index, b*c.queries()
-	keys := x.K.RowSlice(b*c.Extra, (b+1)*c.Extra).T()
-	t.keys.set(keys)
-	sums := tile(t.sums, hi-lo, c.Extra)
-	product := tile(t.product, hi-lo, c.Extra)
-	for h := range x.Heads {
-		t.keys.times(ex, product, x.Q.RowSlice(first+lo, first+hi).ColSlice(h*x.KeyDim, (h+1)*x.KeyDim), keys, false)
-		for i := range hi - lo {
-			row := sums.f32Row(i)
-			if h == 0 {
-				clear(row)
-			}
-			addRelu(row, x.W.f32Row(first + lo + i)[h], x.Scale, product.f32Row(i))
-		}
-	}
-	return sums
+	q := x.Q.RowSlice(first+lo, first+hi)
+	w := x.W.RowSlice(first+lo, first+hi)
+	return t.sumHeads(ex, x.AttentionShape, q, w, x.K.RowSlice(b*c.Extra, (b+1)*c.Extra).T())
 }

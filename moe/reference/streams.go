@@ -82,11 +82,7 @@ func (f *formula) sumStreams(x, weights *node, at func(i int) int) (sum *node) {
 	width := x.cols / f.Streams
 	for i := range f.Streams {
 		part := f.mul(f.columns(x, span(i*width, (i+1)*width)), f.columns(weights, []int{at(i)}))
-		if i == 0 {
-			sum = part
-			continue
-		}
-		sum = f.add(sum, part, 1)
+		sum = f.plus(sum, part)
 	}
 	return sum
 }

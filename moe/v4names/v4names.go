@@ -1,5 +1,5 @@
-// Package v4names translates the names of DeepSeek-V4's tensors and modules. Released files have one
-// set of names, and the modules of transformers another one. Files that transformers saves have
+// Package v4names translates the names of DeepSeek-V4's tensors and modules. Released files have
+// one set of names, and the modules of transformers another one. Files that transformers saves have
 // names of both.
 package v4names
 
