@@ -42,7 +42,8 @@ func NewDry(hosts [][]int, rank int) *Comm {
 func (g *group) placement() *Placement {
 	p := &Placement{Ranks: len(g.hostOf)}
 	for h, ranks := range g.hosts {
-		p.Names, p.First = append(p.Names, fmt.Sprintf("host %d", h)), append(p.First, ranks[0])
+		p.Names = append(p.Names, fmt.Sprintf("host %d", h))
+		p.First = append(p.First, ranks[0])
 	}
 	return p
 }

@@ -73,7 +73,8 @@ func (g *group) locals() []int { return g.hosts[g.here] }
 func (g *group) divide() {
 	w := g.world
 	of := map[int]int{} // index in hosts by host of the world
-	g.hostOf, g.localRank = make([]int, len(g.worldRanks)), make([]int, len(g.worldRanks))
+	g.hostOf = make([]int, len(g.worldRanks))
+	g.localRank = make([]int, len(g.worldRanks))
 	for r, world := range g.worldRanks {
 		h := w.placement.host(world)
 		at, ok := of[h]

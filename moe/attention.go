@@ -87,7 +87,9 @@ func (s *scoreState) attend(p phase, shape tensor.AttentionShape, top []float32)
 	}
 	tokens := s.q.Dim(0)
 	s.shape, top = p.heads(shape, top)
-	s.shape.Seq, s.shape.Batch, s.shape.First = p.batch.Seq, tokens/p.batch.Seq, p.whole().First
+	s.shape.Seq = p.batch.Seq
+	s.shape.Batch = tokens / p.batch.Seq
+	s.shape.First = p.whole().First
 	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*shape.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, tokens*s.shape.Heads)
 	s.score(p, top)

@@ -22,7 +22,9 @@ func (r *router) balanceLoss(p phase, s *routerState, losses []sequenceLoss, dsc
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	tokens := dscores.Dim(0)
-	counts, each, sums := p.ex.New(tensor.INT32, n*r.cfg.Experts), p.ex.New(tensor.UINT8, 8*tokens), p.ex.New(tensor.UINT8, 8*n)
+	counts := p.ex.New(tensor.INT32, n*r.cfg.Experts)
+	each := p.ex.New(tensor.UINT8, 8*tokens)
+	sums := p.ex.New(tensor.UINT8, 8*n)
 	if len(s.share) < counts.Len() {
 		s.share = alloc.Make[float64](counts.Len())
 	}

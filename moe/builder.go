@@ -61,7 +61,8 @@ func (b *builder) share() {
 	if b.experts.Across = b.mesh.ReplicasAcross; b.experts.Across != nil || b.mesh.ReplicasHost == nil {
 		b.experts.host = newHost(b.mesh.Replicas, b.mesh.ReplicasHost)
 	}
-	b.dense.Shared, b.experts.Shared = b.dense.host != nil && !b.shards(), b.experts.host != nil
+	b.dense.Shared = b.dense.host != nil && !b.shards()
+	b.experts.Shared = b.experts.host != nil
 	if b.dense.Shared || b.shards() {
 		b.dense.Across = b.mesh.Across
 	}

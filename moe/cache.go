@@ -47,7 +47,8 @@ func (d *decodePass) extend(layer int, f func(c *entryCache, rope *tensor.Rotary
 
 // attend implements [decoding] with the kernel and the blocks of training.
 func (d *decodePass) attend(ex *tensor.Exec, layer int, shape tensor.AttentionShape, o, q, k, v tensor.Tensor) {
-	job, work := cachedJob{decodePass: d, layer: layer, shape: shape, o: o, q: q, k: k, v: v}, 0
+	job := cachedJob{decodePass: d, layer: layer, shape: shape, o: o, q: q, k: k, v: v}
+	work := 0
 	job.lse = ex.New(tensor.FP32, q.Dim(0)*shape.Heads)
 	d.each(func(e extension, lo, _ int) {
 		job.first = append(job.first, lo)
@@ -67,9 +68,14 @@ func (d *decodePass) choose(ex *tensor.Exec, layer, topK int, x tensor.Indexer, 
 	words := 0
 	d.each(func(e extension, lo, hi int) {
 		one, keys := x, e.cache.layers[layer].index
-		one.Batch, one.Seq, one.Queries, one.Room = 1, e.cache.tokens+e.tokens, e.tokens, e.cache.capacity
+		one.Batch = 1
+		one.Seq = e.cache.tokens + e.tokens
+		one.Queries = e.tokens
+		one.Room = e.cache.capacity
 		tensor.Convert(ex, keys.Slice(e.cache.tokens, one.Seq).Mat(), x.K.RowSlice(lo, hi))
-		one.Q, one.K, one.W = x.Q.RowSlice(lo, hi), keys.Mat(), x.W.RowSlice(lo, hi)
+		one.Q = x.Q.RowSlice(lo, hi)
+		one.K = keys.Mat()
+		one.W = x.W.RowSlice(lo, hi)
 		ofSequences = append(ofSequences, one)
 		words += e.tokens * one.KeyWords()
 	})
@@ -94,14 +100,20 @@ type cachedJob struct {
 func attendSequences(ex *tensor.Exec, j cachedJob, from, to int) {
 	for i := from; i < to; i++ {
 		e := j.sequences[i]
-		lo, hi, begin, end := j.first[i], j.first[i]+e.tokens, e.cache.tokens, e.cache.tokens+e.tokens
+		lo := j.first[i]
+		hi := j.first[i] + e.tokens
+		begin := e.cache.tokens
+		end := e.cache.tokens + e.tokens
 		l := e.cache.layers[j.layer]
 		for h := range j.shape.KVHeads {
 			appendHead(ex, l.keys.Index(h).Slice(begin, end), j.k.Slice(lo, hi), h)
 			appendHead(ex, l.values.Index(h).Slice(begin, end), j.v.Slice(lo, hi), h)
 		}
 		shape := j.shape
-		shape.Seq, shape.Batch, shape.Queries, shape.Room = end, 1, e.tokens, e.cache.capacity
+		shape.Seq = end
+		shape.Batch = 1
+		shape.Queries = e.tokens
+		shape.Room = e.cache.capacity
 		if len(j.chosen) > 0 {
 			shape.Chosen = j.chosen[i]
 		}

@@ -96,7 +96,8 @@ func (a *compressedAttention) forward(p phase, x tensor.Tensor, state attentionS
 		entries = a.compressor.forward(p, &s.x, &s.compressor)
 	}
 	a.operands(p, s, entries)
-	s.o, s.lse = p.saved.New(s.q.DType(), x.Dim(0), s.q.Dim(1)), p.saved.New(tensor.FP32, x.Dim(0)*a.cfg.Heads)
+	s.o = p.saved.New(s.q.DType(), x.Dim(0), s.q.Dim(1))
+	s.lse = p.saved.New(tensor.FP32, x.Dim(0)*a.cfg.Heads)
 	if p.decoding != nil {
 		a.extend(p, s, s.keys)
 	} else {
@@ -134,7 +135,8 @@ func (a *compressedAttention) operands(p phase, s *compressedState, entries tens
 	keys := a.kvNorm.forward(p, p.cheap, s.rawK.Mat(), &s.kvNorm)
 	a.rotate(keys, p.rotate)
 	p.in(Scores)
-	n, sequences := a.entriesOf(p), len(p.sequences)
+	n := a.entriesOf(p)
+	sequences := len(p.sequences)
 	if n == 0 {
 		s.keys = keys
 		return
@@ -157,8 +159,11 @@ func (a *compressedAttention) split(all tensor.Tensor, i, seq, n int) (keys, ent
 func (a *compressedAttention) attend(p phase, s *compressedState) {
 	p.in(Scores)
 	s.shape = a.cfg.shape()
-	s.shape.Seq, s.shape.Batch, s.shape.Extra = p.batch.Seq, len(p.sequences), a.entriesOf(p)
-	s.shape.First, s.shape.Sinks = a.windows(p), a.sinks.W.Reshape(a.cfg.Heads).F32()
+	s.shape.Seq = p.batch.Seq
+	s.shape.Batch = len(p.sequences)
+	s.shape.Extra = a.entriesOf(p)
+	s.shape.First = a.windows(p)
+	s.shape.Sinks = a.sinks.W.Reshape(a.cfg.Heads).F32()
 	if s.shape.Extra > 0 {
 		a.choose(p, s)
 	}
@@ -189,7 +194,8 @@ func (a *compressedAttention) choose(p phase, s *compressedState) {
 		s.chosen = p.arena.New(tensor.UINT8, s.q.Dim(0), 8*words)
 		c := tensor.EntryChoice{AttentionShape: s.shape, Documents: p.batch.First, Rate: a.compressor.rate}
 		if a.indexer != nil {
-			c.TopK, c.Index = a.cfg.IndexTopK, a.indexer.operands(p, &s.x, &s.qLatent)
+			c.TopK = a.cfg.IndexTopK
+			c.Index = a.indexer.operands(p, &s.x, &s.qLatent)
 		}
 		c.Choose(p.ex, s.chosen.U64())
 		p.ex.Release(mark)
@@ -259,7 +265,8 @@ func (a *compressedAttention) backward(p phase, dy tensor.Tensor, state attentio
 // outputBackward returns the gradient of the output before it is rotated back.
 func (a *compressedAttention) outputBackward(p phase, dy tensor.Tensor, s *compressedState) tensor.Tensor {
 	djoined := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
-	do, cols := like(p.scratch, s.o), a.cfg.groupCols()
+	do := like(p.scratch, s.o)
+	cols := a.cfg.groupCols()
 	for g := range a.outDown {
 		dpart := p.saved.New(dy.DType(), dy.Dim(0), a.cfg.OutputRank)
 		tensor.Convert(p.ex, dpart.Mat(), a.group(djoined.Mat(), g))
@@ -272,9 +279,11 @@ func (a *compressedAttention) outputBackward(p phase, dy tensor.Tensor, s *compr
 
 // scoresBackward sets dq and returns the gradient of keys, which are values too.
 func (a *compressedAttention) scoresBackward(p phase, dq, do tensor.Tensor, s *compressedState) tensor.Tensor {
-	heads, width := a.cfg.Heads, a.cfg.KeyDim()
+	heads := a.cfg.Heads
+	width := a.cfg.KeyDim()
 	s.dsinks = p.saved.New(tensor.FP32, s.shape.Batch, heads)
-	dkeys, dvalues := like(p.saved, s.keys), like(p.scratch, s.keys)
+	dkeys := like(p.saved, s.keys)
+	dvalues := like(p.scratch, s.keys)
 	var perHead [2]tensor.Tensor
 	for i := range perHead {
 		perHead[i] = p.scratch.New(s.keys.DType(), s.keys.Dim(0), heads*width)

@@ -42,7 +42,8 @@ func (p phase) heads(shape tensor.AttentionShape, top []float32) (tensor.Attenti
 	if p.cp == nil {
 		return shape, top
 	}
-	shape.Heads, shape.KVHeads = shape.Heads/p.cp.ranks, shape.KVHeads/p.cp.ranks
+	shape.Heads /= p.cp.ranks
+	shape.KVHeads /= p.cp.ranks
 	if top != nil {
 		top = top[p.cp.rank*shape.Heads:][:shape.Heads]
 	}
@@ -161,10 +162,12 @@ func (p phase) exchange(list [3]exchanged, toHeads bool) (all [3]tensor.Tensor) 
 				from := tensor.MatrixFromBytes(of[n], x.DType(), x.Dim(0), x.Dim(1))
 				to, rows, cols := all[i].Mat(), c.tokens, all[i].Dim(1)
 				if toHeads {
-					to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
+					to = to.RowSlice(r*rows, (r+1)*rows)
+					from = from.ColSlice(c.rank*cols, (c.rank+1)*cols)
 				} else {
 					cols /= c.ranks
-					to, from = to.ColSlice(r*cols, (r+1)*cols), from.RowSlice(c.rank*rows, (c.rank+1)*rows)
+					to = to.ColSlice(r*cols, (r+1)*cols)
+					from = from.RowSlice(c.rank*rows, (c.rank+1)*rows)
 				}
 				tensor.Convert(p.ex, to, from)
 				bytes += to.Rows * to.Cols * to.DType().Size()

@@ -159,7 +159,8 @@ func (d *Decoder) score(pass *Pass, p phase, m *Model, sequences []extension, h 
 // scores that the last call has returned. They are summed as the losses of training are. A negative
 // token has none.
 func (d *Decoder) LogProbs(ex *tensor.Exec, probs []float64, tokens []int32) {
-	o, logits := &d.stages[len(d.stages)-1].output, d.logits.Slice(0, len(tokens))
+	o := &d.stages[len(d.stages)-1].output
+	logits := d.logits.Slice(0, len(tokens))
 	d.loss.Reset(tokens, logits.Dim(1))
 	o.sizes.blocks(logits.Dim(1), func(lo, hi int) { d.loss.Add(ex, logits.Mat().ColSlice(lo, hi), lo) })
 	for i := range tokens {

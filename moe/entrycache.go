@@ -68,7 +68,10 @@ func (a *compressedAttention) extend(p phase, s *compressedState, keys tensor.Te
 		defer p.ex.Release(mark)
 		end := begin + hi - lo
 		shape := a.cfg.shape()
-		shape.Seq, shape.Batch, shape.Queries, shape.Sinks = end, 1, hi-lo, a.sinks.W.Reshape(a.cfg.Heads).F32()
+		shape.Seq = end
+		shape.Batch = 1
+		shape.Queries = hi - lo
+		shape.Sinks = a.sinks.W.Reshape(a.cfg.Heads).F32()
 		shape.First = p.scratch.New(tensor.INT32, end).I32()
 		for t := range shape.First {
 			shape.First[t] = int32(max(t-a.cfg.Window+1, 0))
@@ -80,7 +83,8 @@ func (a *compressedAttention) extend(p phase, s *compressedState, keys tensor.Te
 			choice := tensor.EntryChoice{Rate: a.compressor.rate}
 			if a.indexer != nil {
 				k := a.indexer.keys.extend(p, c.index, indexU.Slice(lo, hi), indexZ.Slice(lo, hi), begin, rope)
-				choice.TopK, choice.Index = a.cfg.IndexTopK, a.indexer.scores(k, indexQ.Slice(lo, hi), indexW.Slice(lo, hi), k.Dim(0))
+				choice.TopK = a.cfg.IndexTopK
+				choice.Index = a.indexer.scores(k, indexQ.Slice(lo, hi), indexW.Slice(lo, hi), k.Dim(0))
 			}
 			all = a.withEntries(p, &shape, choice, all, entries)
 		}

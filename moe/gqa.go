@@ -170,7 +170,8 @@ func (a *groupedAttention) backward(p phase, dy tensor.Tensor, state attentionSt
 	o := s.o.Tensor
 	heads := p.toHeads([3]exchanged{{do, p.scratch}, {o, p.scratch}})
 	do, o = heads[0], heads[1]
-	dq, dk := like(p.scratch, s.q), p.scratch.New(s.k.DType(), dy.Dim(0), c.KVHeads*c.KeyDim())
+	dq := like(p.scratch, s.q)
+	dk := p.scratch.New(s.k.DType(), dy.Dim(0), c.KVHeads*c.KeyDim())
 	perHead := [2]tensor.Tensor{like(p.scratch, s.q), like(p.scratch, s.q)} // of k and v
 	tensor.CausalAttentionBackward(ex, dq.Mat(), perHead[0].Mat(), perHead[1].Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)

@@ -17,7 +17,8 @@ func (b *builder) hashTable(cfg Config, layer int) tensor.Tensor {
 		experts[e] = e
 	}
 	for token := range cfg.Vocab {
-		row, random := table.Index(token).F32(), mix(uint64(layer)<<32+uint64(token))
+		row := table.Index(token).F32()
+		random := mix(uint64(layer)<<32 + uint64(token))
 		for k := range row { // the first steps of a shuffle
 			random = mix(random)
 			other := k + int(random%uint64(len(experts)-k))

@@ -118,7 +118,11 @@ type hfIndexer struct {
 
 // apply sets what all families have, and what all except Qwen3-MoE have.
 func (h *hfConfig) apply(c *Config) {
-	c.Vocab, c.Dim, c.Layers, c.DenseInter, c.Heads = h.Vocab, h.Dim, h.Layers, h.DenseInter, h.Heads
+	c.Vocab = h.Vocab
+	c.Dim = h.Dim
+	c.Layers = h.Layers
+	c.DenseInter = h.DenseInter
+	c.Heads = h.Heads
 	c.TopK, c.ExpertInter, c.NormTopK = h.TopK, h.ExpertInter, h.NormTopK
 	c.NormEps, c.MaxPositions = float64(h.NormEps), h.MaxPositions
 	r := h.ropeParameters()
@@ -129,13 +133,20 @@ func (h *hfConfig) apply(c *Config) {
 	if h.ModelType == hfQwen3 {
 		return
 	}
-	c.DenseLayers, c.Experts, c.SharedExperts, c.MTPLayers = h.DenseLayers, h.Experts, or(h.SharedExperts, 0), h.MTPLayers
-	c.Groups, c.TopKGroups, c.RouteScale = or(h.Groups, 1), or(h.TopKGroups, 1), float64(h.RouteScale)
+	c.DenseLayers = h.DenseLayers
+	c.Experts = h.Experts
+	c.SharedExperts = or(h.SharedExperts, 0)
+	c.MTPLayers = h.MTPLayers
+	c.Groups = or(h.Groups, 1)
+	c.TopKGroups = or(h.TopKGroups, 1)
+	c.RouteScale = float64(h.RouteScale)
 	c.ScoreFunc = cmp.Or(h.ScoreFunc, Sigmoid)
 }
 
 func (h *hfConfig) applyDeepSeek(c *Config) error {
-	share, groups, v2 := h.partial(1), or(h.Groups, 1), h.ModelType == hfDeepSeek2
+	share := h.partial(1)
+	groups := or(h.Groups, 1)
+	v2 := h.ModelType == hfDeepSeek2
 	switch {
 	case h.AttentionBias:
 		return fmt.Errorf("attention_bias is true: only latent attention without biases is supported")
@@ -160,7 +171,11 @@ func (h *hfConfig) applyDeepSeek(c *Config) error {
 		return fmt.Errorf("topk_method is %s, norm_topk_prob is %t and scoring_func is %.100q: a deepseek_v2 model is supported with greedy, false and softmax only",
 			h.TopKMethod, h.NormTopK, cmp.Or(h.ScoreFunc, Softmax))
 	}
-	c.QRank, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = or(h.QRank, 0), h.KVRank, h.NopeDim, h.RopeDim, h.ValueDim
+	c.QRank = or(h.QRank, 0)
+	c.KVRank = h.KVRank
+	c.NopeDim = h.NopeDim
+	c.RopeDim = h.RopeDim
+	c.ValueDim = h.ValueDim
 	if h.TopKMethod == "greedy" {
 		c.Groups, c.TopKGroups = 1, 1 // selects among all experts, regardless of n_group
 	}

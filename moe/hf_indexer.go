@@ -23,7 +23,10 @@ func (h *hfConfig) applyIndexer(c *Config) error {
 	if or(h.IndexInterleave, interleaved) != interleaved {
 		return fmt.Errorf("indexer_rope_interleave is %t: a %s model has %t, give the model_type of the other family", *h.IndexInterleave, h.ModelType, interleaved)
 	}
-	c.IndexHeads, c.IndexDim, c.IndexTopK, c.IndexWeight = h.IndexHeads, h.IndexDim, h.IndexTopK, 1
+	c.IndexHeads = h.IndexHeads
+	c.IndexDim = h.IndexDim
+	c.IndexTopK = h.IndexTopK
+	c.IndexWeight = 1
 	if c.IndexRope = halfPairs; interleaved {
 		c.IndexRope = interleavedPairs
 	}
@@ -36,17 +39,25 @@ func (h *hfConfig) applyIndexer(c *Config) error {
 		if len(h.FeedTypes) != h.Layers {
 			return fmt.Errorf("mlp_layer_types has %d layers of %d: give all", len(h.FeedTypes), h.Layers)
 		}
-		c.DenseLayers = 0
-		for i, kind := range h.FeedTypes {
-			switch {
-			case kind == hfDenseFeed && c.DenseLayers == i:
-				c.DenseLayers++
-			case kind != hfSparseFeed:
-				return fmt.Errorf("mlp_layer_types: layer %d is %.100q: only %s layers before all %s ones are supported", i, kind, hfDenseFeed, hfSparseFeed)
-			}
+		var err error
+		if c.DenseLayers, err = leadingLayers(h.FeedTypes, hfDenseFeed, hfSparseFeed); err != nil {
+			return err
 		}
 	}
 	return h.applyIndexerTypes(c)
+}
+
+// leadingLayers returns the number of layers of the first kind. Those of the other one follow.
+func leadingLayers(kinds []string, first, other string) (n int, err error) {
+	for i, kind := range kinds {
+		switch {
+		case kind == first && n == i:
+			n++
+		case kind != other:
+			return 0, fmt.Errorf("mlp_layer_types has %.100q for layer %d: only %s layers before all %s ones are supported", kind, i, first, other)
+		}
+	}
+	return n, nil
 }
 
 // applyIndexerTypes sets the layers that share choices.
@@ -79,9 +90,13 @@ func (c Config) addIndexer(h map[string]any, kind string) error {
 	if c.IndexHeads == 0 {
 		return nil
 	}
-	layers, feeds, types := make([]string, c.Layers), make([]string, c.Layers), make([]string, c.Layers)
+	layers := make([]string, c.Layers)
+	feeds := make([]string, c.Layers)
+	types := make([]string, c.Layers)
 	for i := range layers {
-		layers[i], feeds[i], types[i] = hfSparseAttention, hfSparseFeed, hfFullIndexer
+		layers[i] = hfSparseAttention
+		feeds[i] = hfSparseFeed
+		types[i] = hfFullIndexer
 		if c.IsDense(i) {
 			feeds[i] = hfDenseFeed
 		}
@@ -94,7 +109,8 @@ func (c Config) addIndexer(h map[string]any, kind string) error {
 	})
 	switch {
 	case kind == hfGLM5:
-		h["architectures"], h["indexer_types"] = []string{"GlmMoeDsaForCausalLM"}, types
+		h["architectures"] = []string{"GlmMoeDsaForCausalLM"}
+		h["indexer_types"] = types
 	case strings.Contains(c.IndexerTypes, "S"):
 		return fmt.Errorf("model.indexer_types is %s with model.index_rope %s: of the library's families, only GLM-5's shares choices, and its rotary pairs are %s", c.IndexerTypes, c.IndexRope, interleavedPairs)
 	default:

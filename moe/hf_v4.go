@@ -39,13 +39,23 @@ func (h *hfConfig) applyV4(c *Config) (notes []string, err error) {
 	if c.HashLayers, err = h.hashLayers(); err != nil {
 		return nil, err
 	}
-	c.DenseLayers, c.DenseInter, c.Groups, c.TopKGroups, c.QRank = 0, 0, 1, 1, or(h.QRank, 0)
-	c.Window, c.OutputGroups, c.OutputRank = h.Window, h.OutputGroups, h.OutputRank
-	c.IndexHeads, c.IndexDim, c.IndexTopK = h.IndexHeads, h.IndexDim, h.IndexTopK
+	c.DenseLayers = 0
+	c.DenseInter = 0
+	c.Groups = 1
+	c.TopKGroups = 1
+	c.QRank = or(h.QRank, 0)
+	c.Window = h.Window
+	c.OutputGroups = h.OutputGroups
+	c.OutputRank = h.OutputRank
+	c.IndexHeads = h.IndexHeads
+	c.IndexDim = h.IndexDim
+	c.IndexTopK = h.IndexTopK
 	if !c.hasAttention(compressedSparse) {
 		c.IndexHeads, c.IndexDim, c.IndexTopK = 0, 0, 0
 	}
-	c.ResidualStreams, c.SinkhornIterations, c.StreamEps = h.Streams, h.Iterations, float64(h.StreamEps)
+	c.ResidualStreams = h.Streams
+	c.SinkhornIterations = h.Iterations
+	c.StreamEps = float64(h.StreamEps)
 	c.SwiGLULimit = float64(h.SwiGLULimit)
 	c.ValueDim = or(h.HeadDim, 0)
 	if c.RopeDim = h.RopeDim; h.RopeDim == 0 {
@@ -74,7 +84,8 @@ func (h *hfConfig) attentionList(c *Config) (string, error) {
 		}
 		kinds = append(kinds, known)
 	}
-	c.CSARate, c.HCARate = h.CompressRates[hfAttention[compressedSparse]], h.CompressRates[hfAttention[heavyCompression]]
+	c.CSARate = h.CompressRates[hfAttention[compressedSparse]]
+	c.HCARate = h.CompressRates[hfAttention[heavyCompression]]
 	for i, ratio := range h.Ratios[:min(len(h.Ratios), h.Layers)] {
 		kind, rate := slidingAttention, new(int)
 		switch {
@@ -123,14 +134,9 @@ func (h *hfConfig) hashLayers() (int, error) {
 	if h.FeedTypes == nil {
 		return n, nil
 	}
-	saved := 0
-	for i, name := range h.FeedTypes[:min(len(h.FeedTypes), h.Layers)] {
-		switch {
-		case name == hfHash && i == saved:
-			saved++
-		case name != hfMoE:
-			return 0, fmt.Errorf("mlp_layer_types has %.60q for layer %d: only %s before all others, and %s are supported", name, i, hfHash, hfMoE)
-		}
+	saved, err := leadingLayers(h.FeedTypes[:min(len(h.FeedTypes), h.Layers)], hfHash, hfMoE)
+	if err != nil {
+		return 0, err
 	}
 	if h.HashLayers != nil && n != saved {
 		return 0, fmt.Errorf("num_hash_layers is %d and mlp_layer_types has %d of %s: remove one of the two", n, saved, hfHash)
@@ -179,7 +185,8 @@ func (c Config) addV4(h map[string]any) {
 	var ratios []int
 	for i := range c.Layers {
 		kind := compressedKind{c, c.attentionOf(i)}
-		kinds, ratios = append(kinds, hfAttention[kind.kind]), append(ratios, kind.rate())
+		kinds = append(kinds, hfAttention[kind.kind])
+		ratios = append(ratios, kind.rate())
 		feed := hfMoE
 		if c.isHash(i) {
 			feed = hfHash
@@ -191,7 +198,9 @@ func (c Config) addV4(h map[string]any) {
 	compress := main
 	compress.Theta = (*decimal)(&c.CompressTheta)
 	if y := c.YaRN; y.Enabled() {
-		compress.Type, compress.Factor, compress.OriginalPositions = "yarn", decimal(y.Factor), &y.OriginalPositions
+		compress.Type = "yarn"
+		compress.Factor = decimal(y.Factor)
+		compress.OriginalPositions = &y.OriginalPositions
 		compress.BetaFast, compress.BetaSlow, compress.AttentionFactor = (*decimal)(&y.BetaFast), (*decimal)(&y.BetaSlow), &one
 	}
 	rates := map[string]int{}

@@ -32,7 +32,9 @@ type sequenceLoss struct {
 // Add adds the losses of other tokens, or of other layers.
 func (l *Loss) Add(o Loss) {
 	l.Sum, l.Tokens, l.Ahead, l.AheadTokens = l.Sum+o.Sum, l.Tokens+o.Tokens, l.Ahead+o.Ahead, l.AheadTokens+o.AheadTokens
-	l.Balance, l.Index, l.Dropped = l.Balance+o.Balance, l.Index+o.Index, l.Dropped+o.Dropped
+	l.Balance += o.Balance
+	l.Index += o.Index
+	l.Dropped += o.Dropped
 }
 
 // of returns the cross-entropy of the next tokens, or of those further ahead.

@@ -169,7 +169,9 @@ func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionSta
 	o := s.o.Tensor
 	heads := p.toHeads([3]exchanged{{do, p.scratch}, {o, p.scratch}})
 	do, o = heads[0], heads[1]
-	dq, dk, dv := like(p.local(p.saved), s.q), like(p.scratch, s.k), like(p.scratch, s.v)
+	dq := like(p.local(p.saved), s.q)
+	dk := like(p.scratch, s.k)
+	dv := like(p.scratch, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
 	rows := p.toRows([3]exchanged{{dq, p.saved}, {dk, p.scratch}, {dv, p.scratch}})

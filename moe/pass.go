@@ -245,7 +245,10 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		p, m.idle = m.idle[n-1], m.idle[:n-1]
 	} else {
 		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
-		p.mesh, p.layers, p.lastLayer, p.sums = &m.mesh, m.Config.Layers, m.lastLayer(), &m.sums
+		p.mesh = &m.mesh
+		p.layers = m.Config.Layers
+		p.lastLayer = m.lastLayer()
+		p.sums = &m.sums
 		for i, l := range m.blocks {
 			p.blocks[i].attention = l.attention.newState()
 		}
@@ -256,9 +259,22 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	if p.cp = m.contextOf(b, train); p.cp != nil {
 		b = p.cp.cut()
 	}
-	p.batch, p.train, p.recompute, p.observer, p.chains = b, train, m.Recompute, m.observer, m.ChainPasses
-	p.waiting, p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, false, nil, Loss{}, p.headNorms[:0]
-	p.out, p.dh, p.dembedded, p.dahead = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
+	p.batch = b
+	p.train = train
+	p.recompute = m.Recompute
+	p.observer = m.observer
+	p.chains = m.ChainPasses
+	p.waiting = false
+	p.deferred = false
+	p.multiplies = false
+	p.added = false
+	p.decoding = nil
+	p.loss = Loss{}
+	p.headNorms = p.headNorms[:0]
+	p.out = Boundary{}
+	p.dh = tensor.Tensor{}
+	p.dembedded = tensor.Tensor{}
+	p.dahead = tensor.Tensor{}
 	p.failed = nil
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)

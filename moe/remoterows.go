@@ -49,7 +49,8 @@ func (h *host) exchangeEnds(p phase) (all [][]int32, err error) {
 	for _, w := range h.waiting {
 		n += len(w.rows) * len(w.rows[0].ends)
 	}
-	own, flat := p.ex.New(tensor.INT32, n), p.ex.New(tensor.INT32, n*h.comm.Size())
+	own := p.ex.New(tensor.INT32, n)
+	flat := p.ex.New(tensor.INT32, n*h.comm.Size())
 	if !p.ex.Dry() {
 		at := own.I32()
 		for _, w := range h.waiting {
@@ -104,7 +105,8 @@ func (h *host) transferRows(p phase, ends [][]int32) [][][]byte {
 // rows end at ends. It returns the buffers of a rank that has only these rows.
 func (h *host) receiveRows(p phase, from int, like wgradRows, ends []int32, first, end int) [][]byte {
 	lo, hi := groupsOf(ends, first, end)
-	dy, x := p.ex.New(like.dy.DType(), hi-lo, like.dy.Dim(1)), p.ex.New(like.x.DType(), hi-lo, like.x.Dim(1))
+	dy := p.ex.New(like.dy.DType(), hi-lo, like.dy.Dim(1))
+	x := p.ex.New(like.x.DType(), hi-lo, like.x.Dim(1))
 	h.received.Recv(from, dy.Bytes())
 	h.received.Recv(from, x.Bytes())
 	if p.ex.Dry() {

@@ -33,7 +33,8 @@ func (r *wgradRows) of(ex *tensor.Exec, list [][]byte) (peer wgradRows) {
 	} else {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(peer.ends))), 4*len(peer.ends)), list[2])
 	}
-	peer.dy, peer.x = rowTensor(list[0], r.dy.DType(), rows, r.dy.Dim(1)), rowTensor(list[1], r.x.DType(), rows, r.x.Dim(1))
+	peer.dy = rowTensor(list[0], r.dy.DType(), rows, r.dy.Dim(1))
+	peer.x = rowTensor(list[1], r.x.DType(), rows, r.x.Dim(1))
 	return peer
 }
 

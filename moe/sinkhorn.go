@@ -12,8 +12,7 @@ type sinkhorn struct {
 	after, sums []float32
 }
 
-// divisions returns the number of divisions of that number of iterations. The first one divides columns
-// only.
+// divisions returns the number of divisions. The first iteration divides columns only.
 func divisions(iterations int) int { return 2*iterations - 1 }
 
 // at returns the place of element i of a line: a column in even divisions, a row in odd ones.

@@ -59,7 +59,8 @@ func newMixer(b *builder, cfg Config, prefix string, head bool) *mixer {
 	m.project.part = Streams
 	outputs, scales := cfg.mixOutputs(), 3
 	if head {
-		outputs, scales = cfg.ResidualStreams, 1
+		outputs = cfg.ResidualStreams
+		scales = 1
 	}
 	dims := []int{outputs, cfg.ResidualDim()}
 	b.add(b.norms, &m.project.weight, Streams, dims, &Param{Name: prefix + "fn", Dims: dims, Init: truncNormal(linearStd)})
@@ -78,12 +79,17 @@ func (m *mixer) read(p phase, x tensor.Tensor, s *mixState) tensor.Tensor {
 		return x
 	}
 	p.in(Streams)
-	ex, tokens, n := p.ex, x.Dim(0), m.streams
-	s.x, s.rstd, s.raw = x, p.saved.New(tensor.FP32, tokens), p.saved.New(tensor.FP32, tokens, m.project.W.Dim(0))
+	ex := p.ex
+	tokens := x.Dim(0)
+	n := m.streams
+	s.x = x
+	s.rstd = p.saved.New(tensor.FP32, tokens)
+	s.raw = p.saved.New(tensor.FP32, tokens, m.project.W.Dim(0))
 	s.pre = p.saved.New(tensor.FP32, tokens, n)
 	if !m.head {
 		s.post = p.saved.New(tensor.FP32, tokens, n)
-		s.soft, s.comb = p.saved.New(tensor.FP32, tokens, n*n), p.saved.New(tensor.FP32, tokens, n*n)
+		s.soft = p.saved.New(tensor.FP32, tokens, n*n)
+		s.comb = p.saved.New(tensor.FP32, tokens, n*n)
 	}
 	h := p.saved.New(x.DType(), tokens, x.Dim(1)/n)
 	mark := ex.Mark()
@@ -175,18 +181,24 @@ func (m *mixer) backward(p phase, dy, din tensor.Tensor, norm *rmsNorm, of *norm
 // the head have no dy.
 func (m *mixer) inputGradient(p phase, dx, dy, dh tensor.Tensor, s *mixState) {
 	p.in(Streams)
-	ex, tokens, n, outputs := p.ex, dh.Dim(0), m.streams, s.raw.Dim(1)
-	s.dlogits, s.dscale = p.saved.New(tensor.FP32, tokens, outputs), p.saved.New(tensor.FP32, tokens, m.scale.W.Dim(0))
+	ex := p.ex
+	tokens := dh.Dim(0)
+	n := m.streams
+	outputs := s.raw.Dim(1)
+	s.dlogits = p.saved.New(tensor.FP32, tokens, outputs)
+	s.dscale = p.saved.New(tensor.FP32, tokens, m.scale.W.Dim(0))
 	s.flat = m.normalize(p, p.saved, s)
 	s.project.x = &s.flat
-	draw, dim := p.saved.New(tensor.FP32, tokens, outputs), dh.Dim(1)
+	draw := p.saved.New(tensor.FP32, tokens, outputs)
+	dim := dh.Dim(1)
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	job := mixing{mixer: m, mixState: s, draw: draw, dpre: ex.New(tensor.FP32, tokens, n)}
 	tensor.BlockDots(ex, job.dpre, s.x.Mat(), dh.Mat(), dim)
 	terms := [2]tensor.BlockMix{{X: dh.Mat(), W: s.pre}}
 	if !m.head {
-		job.dpost, job.dcomb = ex.New(tensor.FP32, tokens, n), ex.New(tensor.FP32, tokens, n*n)
+		job.dpost = ex.New(tensor.FP32, tokens, n)
+		job.dcomb = ex.New(tensor.FP32, tokens, n*n)
 		tensor.BlockDots(ex, job.dpost, dy.Mat(), s.out.Mat(), dim)
 		tensor.BlockDots(ex, job.dcomb, s.x.Mat(), dy.Mat(), dim)
 		terms[1] = tensor.BlockMix{X: dy.Mat(), W: s.comb, Transposed: true}
@@ -228,14 +240,16 @@ type mixing struct {
 func (m mixing) rows(t int, pre, post, comb tensor.Tensor) (parts [3][]float32) {
 	parts[0] = pre.Index(t).F32()
 	if !m.head {
-		parts[1], parts[2] = post.Index(t).F32(), comb.Index(t).F32()
+		parts[1] = post.Index(t).F32()
+		parts[2] = comb.Index(t).F32()
 	}
 	return parts
 }
 
 // mixLogits sets pre, post and soft of tokens [lo, hi) to s·m + b.
 func mixLogits(_ *tensor.Exec, m mixing, lo, hi int) {
-	base, scale := m.base.W.Reshape(m.base.W.Len()).F32(), m.scale.W.Reshape(m.scale.W.Len()).F32()
+	base := m.base.W.Reshape(m.base.W.Len()).F32()
+	scale := m.scale.W.Reshape(m.scale.W.Len()).F32()
 	for t := lo; t < hi; t++ {
 		raw, at := m.raw.Index(t).F32(), 0
 		for k, part := range m.rows(t, m.pre, m.post, m.soft) {
@@ -266,7 +280,8 @@ func mixWeights(ex *tensor.Exec, m mixing, lo, hi int) {
 
 // sinkhorn returns memory for the comb of a token.
 func (m mixing) sinkhorn(ex *tensor.Exec) sinkhorn {
-	n, d := m.streams, divisions(m.iterations)
+	n := m.streams
+	d := divisions(m.iterations)
 	return sinkhorn{
 		n: n, eps: m.eps, first: ex.New(tensor.FP32, n*n).F32(),
 		after: ex.New(tensor.FP32, d*n*n).F32(), sums: ex.New(tensor.FP32, d*n).F32(),
@@ -283,9 +298,14 @@ func (m mixing) positive(s *sinkhorn, t int) []float32 {
 
 // mixBackward sets dlogits, dscale and draw of tokens [lo, hi).
 func mixBackward(ex *tensor.Exec, m mixing, lo, hi int) {
-	work, scale := m.sinkhorn(ex), m.scale.W.Reshape(m.scale.W.Len()).F32()
+	work := m.sinkhorn(ex)
+	scale := m.scale.W.Reshape(m.scale.W.Len()).F32()
 	for t := lo; t < hi; t++ {
-		d, dscale, raw, draw, at := m.dlogits.Index(t).F32(), m.dscale.Index(t).F32(), m.raw.Index(t).F32(), m.draw.Index(t).F32(), 0
+		d := m.dlogits.Index(t).F32()
+		dscale := m.dscale.Index(t).F32()
+		raw := m.raw.Index(t).F32()
+		draw := m.draw.Index(t).F32()
+		at := 0
 		grads := m.rows(t, m.dpre, m.dpost, m.dcomb)
 		for i, v := range m.pre.Index(t).F32() {
 			d[i] = grads[0][i] * (v - m.eps) * (1 - (v - m.eps))

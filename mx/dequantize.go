@@ -131,7 +131,8 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 	case width == nvfp4.Block && t.Format.isNVFP4():
 		d.run = width
 	}
-	d.scales, d.codes = ex.New(tensor.FP32, stride).F32(), ex.New(tensor.UINT8, stride).U8()
+	d.scales = ex.New(tensor.FP32, stride).F32()
+	d.codes = ex.New(tensor.UINT8, stride).U8()
 	cleared(ex, d.scales)
 	cleared(ex, d.codes)
 	whole := ex.New(tensor.FP32, 1, stride)

@@ -54,7 +54,8 @@ func (g quantizeArgs) newPanel(ex *tensor.Exec, cols int) panel {
 	p.most = min(max(panelBytes/(4*p.height)/unit, 1)*unit, ceilDiv(cols, unit)*unit)
 	p.stride = ceilDiv(p.most, padding) * padding
 	p.values = ex.New(tensor.FP32, p.height, p.stride).F32()
-	p.columnMax, p.amax = ex.New(tensor.FP32, p.stride).F32(), ex.New(tensor.FP32, max(ceilDiv(p.stride, p.width)+padding, p.stride/p.run)).F32()
+	p.columnMax = ex.New(tensor.FP32, p.stride).F32()
+	p.amax = ex.New(tensor.FP32, max(ceilDiv(p.stride, p.width)+padding, p.stride/p.run)).F32()
 	p.factors = ex.New(tensor.FP32, p.stride).F32()
 	cleared(ex, p.factors)
 	p.codes = ex.New(tensor.UINT8, p.stride).U8()

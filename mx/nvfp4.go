@@ -23,7 +23,8 @@ func (p *panel) quantizeNVFP4() bool {
 		return false
 	}
 	p.findAmaxNVFP4()
-	encode, blocks := p.encodeScale, ceilDiv(p.blocks(), nvfp4.Block)*nvfp4.Block
+	encode := p.encodeScale
+	blocks := ceilDiv(p.blocks(), nvfp4.Block) * nvfp4.Block
 	scales, factors := p.codes[:blocks], p.factors[:blocks]
 	if nvfp4.Scales(scales, factors, p.amax[:blocks], encode*(1/p.largest), 1/encode) {
 		return false

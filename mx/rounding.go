@@ -66,7 +66,8 @@ func (d *Draws) fill(out []uint16, row, col int) {
 	if d.Rows != nil {
 		index = d.Rows[row]
 	}
-	key, counter := [2]uint32{d.Seed, d.Step}, [4]uint32{uint32(col / 8), uint32(index), uint32(index >> 32), d.Stream}
+	key := [2]uint32{d.Seed, d.Step}
+	counter := [4]uint32{uint32(col / 8), uint32(index), uint32(index >> 32), d.Stream}
 	if kernels == quant.Tiles {
 		nvfp4.Draw(out, &key, &counter)
 		return

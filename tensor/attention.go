@@ -187,7 +187,9 @@ func (c *attentionCall) problem(n int) headProblem {
 		p.top = c.top[n*rows:][:rows]
 	}
 	if c.delta != nil {
-		p.dq, p.do, p.delta = query(c.dq, s.KeyDim), query(c.do, s.ValueDim), c.delta[n*rows:][:rows]
+		p.dq = query(c.dq, s.KeyDim)
+		p.do = query(c.do, s.ValueDim)
+		p.delta = c.delta[n*rows:][:rows]
 		p.dk, p.dv = gradient(c.dk, s.KeyDim), gradient(c.dv, s.ValueDim)
 	}
 	return p

@@ -186,9 +186,14 @@ func (t *backwardTile) queryBlock(ex *Exec, p *headProblem, block, lo, hi int) {
 	if own {
 		to = min(to, hi)
 	}
-	q, do, k, v := p.q.RowSlice(lo, hi), p.do.RowSlice(lo, hi), p.k.RowSlice(from, to), p.v.RowSlice(from, to)
-	scores, dprobs := tile(t.scores, hi-lo, to-from), tile(t.dprobs, hi-lo, to-from)
-	probs, dscores := tile(t.probs, hi-lo, to-from), tile(t.dscores, hi-lo, to-from)
+	q := p.q.RowSlice(lo, hi)
+	do := p.do.RowSlice(lo, hi)
+	k := p.k.RowSlice(from, to)
+	v := p.v.RowSlice(from, to)
+	scores := tile(t.scores, hi-lo, to-from)
+	dprobs := tile(t.dprobs, hi-lo, to-from)
+	probs := tile(t.probs, hi-lo, to-from)
+	dscores := tile(t.dscores, hi-lo, to-from)
 	t.keysT.times(ex, scores, q, k.T(), false)
 	t.valuesT.times(ex, dprobs, do, v.T(), false)
 	for i := range hi - lo {

@@ -131,7 +131,8 @@ func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, first, lo, hi, from, 
 		return // these rows belong to later documents
 	}
 	out := t.out.Slice(first, first+hi-lo).Mat()
-	scores, probs := tile(t.scores, hi-lo, to-start), tile(t.probs, hi-lo, to-start)
+	scores := tile(t.scores, hi-lo, to-start)
+	probs := tile(t.probs, hi-lo, to-start)
 	t.keys.times(ex, scores, p.q.RowSlice(lo-p.before, hi-p.before), p.k.RowSlice(start, to).T(), false)
 	for i := range hi - lo {
 		row := scores.f32Row(i)

@@ -83,7 +83,9 @@ type blockDots struct {
 
 func blockDotsRows(ex *Exec, b blockDots, lo, hi int) {
 	for r := lo; r < hi; r++ {
-		x, y, dst := ex.load(0, b.x, r), ex.load(1, b.y, r), b.dst.Index(r).F32()
+		x := ex.load(0, b.x, r)
+		y := ex.load(1, b.y, r)
+		dst := b.dst.Index(r).F32()
 		m := len(y) / b.width
 		for at := range dst {
 			dst[at] = vec.Dot(block(x, at/m, b.width), block(y, at%m, b.width))

@@ -134,7 +134,9 @@ func (t entryTile) set(ex *Exec, c *compressing, n int) {
 		}
 	})
 	c.slots(n, len(t.top), func(s slot) {
-		z, u, bias := ex.load(0, c.z, s.row), ex.load(1, c.u, s.row), c.Bias.Index(s.j).F32()
+		z := ex.load(0, c.z, s.row)
+		u := ex.load(1, c.u, s.row)
+		bias := c.Bias.Index(s.j).F32()
 		for i := range t.top {
 			p := vec.Exp(s.gate(z, bias, i) - t.top[i])
 			t.sum[i] += p
@@ -169,7 +171,9 @@ func compressBackwardRows(ex *Exec, c compressing, lo, hi int) {
 		t.set(ex, &c, n)
 		de := ex.load(2, c.de, n)
 		c.slots(n, width, func(s slot) {
-			z, u, bias := ex.load(0, c.z, s.row), ex.load(1, c.u, s.row), c.Bias.Index(s.j).F32()
+			z := ex.load(0, c.z, s.row)
+			u := ex.load(1, c.u, s.row)
+			bias := c.Bias.Index(s.j).F32()
 			for i := range du {
 				p := vec.Exp(s.gate(z, bias, i)-t.top[i]) / t.sum[i]
 				du[i] = p * de[i]
@@ -256,18 +260,7 @@ func chooseEntries(ex *Exec, c entryChoosing, lo, hi int) {
 // scores returns the scores of all entries for query rows [lo, hi) of a sequence.
 func (c EntryChoice) scores(ex *Exec, t *indexTile, b, lo, hi int) Matrix {
 	x, first := &c.Index, b*c.queries()
-	keys := x.K.RowSlice(b*c.Extra, (b+1)*c.Extra).T()
-	t.keys.set(keys)
-	sums, product := tile(t.sums, hi-lo, c.Extra), tile(t.product, hi-lo, c.Extra)
-	for h := range x.Heads {
-		t.keys.times(ex, product, x.Q.RowSlice(first+lo, first+hi).ColSlice(h*x.KeyDim, (h+1)*x.KeyDim), keys, false)
-		for i := range hi - lo {
-			row := sums.f32Row(i)
-			if h == 0 {
-				clear(row)
-			}
-			addRelu(row, x.W.f32Row(first + lo + i)[h], x.Scale, product.f32Row(i))
-		}
-	}
-	return sums
+	q := x.Q.RowSlice(first+lo, first+hi)
+	w := x.W.RowSlice(first+lo, first+hi)
+	return t.sumHeads(ex, x.AttentionShape, q, w, x.K.RowSlice(b*c.Extra, (b+1)*c.Extra).T())
 }

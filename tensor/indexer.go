@@ -149,26 +149,32 @@ func newIndexTile(ex *Exec, x *Indexer) indexTile {
 func (t *indexTile) scores(ex *Exec, p *headProblem, lo, hi int) (from int, scores Matrix) {
 	ex.Enter(profile.Attention) // shows progress to a watchdog
 	from = p.firstKey(p.sequence, lo)
-	t.keys.set(p.k.RowSlice(from, hi).T())
-	scores = tile(t.sums, hi-lo, hi-from)
-	for h := range p.Heads {
-		product, w := t.headProduct(ex, p, h, lo, hi, from), p.o.RowSlice(lo-p.before, hi-p.before)
-		for i := range hi - lo {
+	q := p.q.RowSlice(lo-p.before, hi-p.before)
+	w := p.o.RowSlice(lo-p.before, hi-p.before)
+	return from, t.sumHeads(ex, p.AttentionShape, q, w, p.k.RowSlice(from, hi).T())
+}
+
+// sumHeads returns the scores of queries q, whose heads have weights w, for transposed keys.
+func (t *indexTile) sumHeads(ex *Exec, s AttentionShape, q, w, keys Matrix) Matrix {
+	t.keys.set(keys)
+	scores := tile(t.sums, q.Rows, keys.Cols)
+	for h := range s.Heads {
+		product := t.headProduct(ex, s, h, q, keys)
+		for i := range q.Rows {
 			row := scores.f32Row(i)
 			if h == 0 {
 				clear(row)
 			}
-			addRelu(row, w.f32Row(i)[h], p.Scale, product.f32Row(i))
+			addRelu(row, w.f32Row(i)[h], s.Scale, product.f32Row(i))
 		}
 	}
-	return from, scores
+	return scores
 }
 
-// headProduct returns the products of the queries of a head with the keys that t has.
-func (t *indexTile) headProduct(ex *Exec, p *headProblem, h, lo, hi, from int) Matrix {
-	product := tile(t.product, hi-lo, hi-from)
-	q := p.q.RowSlice(lo-p.before, hi-p.before).ColSlice(h*p.KeyDim, (h+1)*p.KeyDim)
-	t.keys.times(ex, product, q, p.k.RowSlice(from, hi).T(), false)
+// headProduct returns the products of the queries of a head with the transposed keys that t has.
+func (t *indexTile) headProduct(ex *Exec, s AttentionShape, h int, q, keys Matrix) Matrix {
+	product := tile(t.product, q.Rows, keys.Cols)
+	t.keys.times(ex, product, q.ColSlice(h*s.KeyDim, (h+1)*s.KeyDim), keys, false)
 	return product
 }
 
@@ -254,16 +260,18 @@ func (t *indexLossTile) block(ex *Exec, l *IndexLoss, p *headProblem, lo, hi int
 	}
 	at := p.sequence*l.Seq + lo
 	dq, dw := l.DQ.RowSlice(at, at+hi-lo), l.DW.RowSlice(at, at+hi-lo)
+	q := p.q.RowSlice(lo, hi)
+	k := p.k.RowSlice(from, hi)
 	for h := range l.Heads {
-		product := t.headProduct(ex, p, h, lo, hi, from)
+		product := t.headProduct(ex, p.AttentionShape, h, q, k.T())
 		for i := range hi - lo {
 			dw.f32Row(i)[h] = reluBackward(product.f32Row(i), scores.f32Row(i), p.o.f32Row(lo + i)[h], l.Scale)
 		}
 		gradient := tile(t.gradient, hi-lo, hi-from)
 		Convert(nil, gradient, product)
 		cols := [2]int{h * l.KeyDim, (h + 1) * l.KeyDim}
-		matMul(ex, dq.ColSlice(cols[0], cols[1]), gradient, p.k.RowSlice(from, hi), false)
-		matMul(ex, t.dk.Slice(from, hi).Mat(), gradient.T(), p.q.RowSlice(lo, hi).ColSlice(cols[0], cols[1]), true)
+		matMul(ex, dq.ColSlice(cols[0], cols[1]), gradient, k, false)
+		matMul(ex, t.dk.Slice(from, hi).Mat(), gradient.T(), q.ColSlice(cols[0], cols[1]), true)
 	}
 }
 

@@ -91,7 +91,8 @@ func rotateRows(_ *Exec, t rotation, lo, end int) {
 		position := lo % t.seq
 		hi := min(lo-position+t.seq, end)
 		rows := t.x.RowSlice(lo, hi)
-		cos, sin := t.table.cos.Slice(position, position+hi-lo).F32(), t.table.sin.Slice(position, position+hi-lo).F32()
+		cos := t.table.cos.Slice(position, position+hi-lo).F32()
+		sin := t.table.sin.Slice(position, position+hi-lo).F32()
 		if rows.dtype == BF16 {
 			vec.RotateBF16(rows.bf16Rows(), rows.rowStride, cos, sin, pairs, t.sign)
 		} else {
@@ -129,7 +130,8 @@ func rotatePlaced(_ *Exec, t placedRotation, lo, end int) {
 			continue
 		}
 		row, at := t.x.RowSlice(r, r+1), int(t.positions[r])
-		cos, sin := t.table.cos.Slice(at, at+1).F32(), t.table.sin.Slice(at, at+1).F32()
+		cos := t.table.cos.Slice(at, at+1).F32()
+		sin := t.table.sin.Slice(at, at+1).F32()
 		if row.dtype == BF16 {
 			vec.RotateBF16(row.bf16Rows(), row.rowStride, cos, sin, pairs, t.sign)
 		} else {
@@ -148,7 +150,8 @@ func rotateHalves(ex *Exec, t rotation, lo, end int) {
 		left, right := row[:pairs], row[pairs:][:pairs]
 		for i, u := range left {
 			v, c, s := right[i], cos[i], t.sign*sin[i]
-			left[i], right[i] = float32(u*c)-float32(v*s), float32(u*s)+float32(v*c)
+			left[i] = float32(u*c) - float32(v*s)
+			right[i] = float32(u*s) + float32(v*c)
 		}
 		ex.store(t.x, r, row)
 	}

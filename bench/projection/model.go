@@ -213,7 +213,12 @@ func (p publishedModel) model(mtp bool) Model {
 		c.Groups, c.TopKGroups = p.Groups, p.Groups
 	}
 	if p.KVHeads > 0 {
-		c.KVHeads, c.QRank, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = p.KVHeads, 0, 0, 0, p.HeadDim, p.HeadDim
+		c.KVHeads = p.KVHeads
+		c.QRank = 0
+		c.KVRank = 0
+		c.NopeDim = 0
+		c.RopeDim = p.HeadDim
+		c.ValueDim = p.HeadDim
 	}
 	if mtp {
 		c.MTPLayers = 1

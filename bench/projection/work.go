@@ -132,7 +132,9 @@ func (r Run) countBlock(w *work, m Model, b Block) {
 			r.countCasts(w, l, n)
 		}
 	}
-	norms, residuals, heads := 2*float64(b.Parts*m.Dim), 3*float64(b.Parts*m.Dim), 0.0
+	norms := 2 * float64(b.Parts*m.Dim)
+	residuals := 3 * float64(b.Parts*m.Dim)
+	heads := 0.0
 	if s := float64(m.Streams); s > 1 { // sums over all residual streams, and maps into and out of them
 		residuals = (3*s + s + 1) * float64(b.Parts*m.Dim)
 	}
@@ -168,9 +170,13 @@ func (r Run) countBlock(w *work, m Model, b Block) {
 // weights too, for each of the three products.
 func (r Run) countCasts(w *work, l moe.LinearLayer, n float64) {
 	code, again := mx.E4M3.BytesPerElement(), r.repeats(l)
-	in, out, weights := float64(l.In*l.Met), float64(l.Out*l.Met), float64(l.In*l.Out)/float64(r.TP)
+	in := float64(l.In * l.Met)
+	out := float64(l.Out * l.Met)
+	weights := float64(l.In*l.Out) / float64(r.TP)
 	if l.Part == moe.Routed {
-		in, out, weights = in*r.repetitions(), out*r.repetitions(), float64(l.In*l.Out*l.Held)/float64(r.EP)
+		in *= r.repetitions()
+		out *= r.repetitions()
+		weights = float64(l.In*l.Out*l.Held) / float64(r.EP)
 	}
 	if r.Software != "torchtitan" {
 		w.cast += n * (in*(1+again) + out) * (2 + 2*code)
@@ -187,7 +193,8 @@ func (r Run) countExchange(w *work, m Model, h Hardware) error {
 	if err != nil {
 		return err
 	}
-	remote, linked := to.Choices*to.RemoteShare, to.Choices*(min(ranks, h.Domain)-1)/ranks
+	remote := to.Choices * to.RemoteShare
+	linked := to.Choices * (min(ranks, h.Domain) - 1) / ranks
 	if r.Exchange == "dedup" {
 		remote, linked = to.RemoteNodes, to.Ranks*(ranks-1)/ranks
 	}

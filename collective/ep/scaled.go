@@ -11,7 +11,8 @@ import (
 // putScaled sets the rows at each token's places to its row times their weights, and computes the
 // gradients of the weights.
 func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
-	wide, scratch := ex.New(tensor.FP32, 1, t.here.Dim(1)), ex.New(tensor.FP32, 1, t.here.Dim(1))
+	wide := ex.New(tensor.FP32, 1, t.here.Dim(1))
+	scratch := ex.New(tensor.FP32, 1, t.here.Dim(1))
 	out := newRowSender(ex, &t)
 	if lo == hi { // in a dry run, for the memory of the kernel
 		out.n = min(out.rows.Dim(0), t.h.Sent)

@@ -99,7 +99,8 @@ func (s *Standard) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 func (s *Standard) combineRows(ex *tensor.Exec, h *Handle, out, packed tensor.Tensor, weights []float32) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	sum, scratch := ex.New(tensor.FP32, 1, out.Dim(1)), ex.New(tensor.FP32, 1, out.Dim(1))
+	sum := ex.New(tensor.FP32, 1, out.Dim(1))
+	scratch := ex.New(tensor.FP32, 1, out.Dim(1))
 	for t := range h.tokens {
 		sum.Zero()
 		for i := t * h.slots; i < (t+1)*h.slots; i++ {
@@ -140,7 +141,8 @@ func (s *Standard) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweigh
 func (s *Standard) scatter(ex *tensor.Exec, h *Handle, packed, dout tensor.Tensor, dweights []float32) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	wide, scratch := ex.New(tensor.FP32, 1, dout.Dim(1)), ex.New(tensor.FP32, 1, dout.Dim(1))
+	wide := ex.New(tensor.FP32, 1, dout.Dim(1))
+	scratch := ex.New(tensor.FP32, 1, dout.Dim(1))
 	for t := range h.tokens {
 		d := load(wide, dout, t)
 		for i := t * h.slots; i < (t+1)*h.slots; i++ {

@@ -114,7 +114,8 @@ func (c *check) has(path string) bool {
 // layer judges the products of a layer.
 func (c *check) layer(l layer) {
 	dims, _ := c.folder.Model.ParamDims(l.weights[0])
-	w, bias := c.read(step.Weights, l.weights, step.Repeat{}, dims[1]), c.read(step.Weights, []string{l.path + ".bias"}, step.Repeat{}, 1)
+	w := c.read(step.Weights, l.weights, step.Repeat{}, dims[1])
+	bias := c.read(step.Weights, []string{l.path + ".bias"}, step.Repeat{}, 1)
 	if w == nil {
 		c.report.Skipped[missing] += 3 * len(c.repeats)
 		return
@@ -123,7 +124,8 @@ func (c *check) layer(l layer) {
 		activation := func(name string, width int) *Matrix {
 			return c.read(step.Activations, []string{c.Find(name, r)}, r, width)
 		}
-		x, dy := activation(l.path+".input", w.Cols), activation(l.gradient, w.Rows)
+		x := activation(l.path+".input", w.Cols)
+		dy := activation(l.gradient, w.Rows)
 		c.product(l, "forward", l.output+r.Suffix(), x, w, activation(l.output, w.Rows), bias)
 		c.product(l, "dgrad", l.path+".grad_input"+r.Suffix(), dy, w.T(), activation(l.path+".grad_input", w.Cols), nil)
 		if why := c.summed(l); why != "" {
@@ -159,7 +161,9 @@ func (c *check) read(class step.Class, names []string, r step.Repeat, width int)
 		if m.Rows > 0 {
 			v.Data = slices.Concat(m.Values, v.Data)
 		}
-		m.DType, m.Values, m.Rows = v.DType, v.Data, len(v.Data)/width
+		m.DType = v.DType
+		m.Values = v.Data
+		m.Rows = len(v.Data) / width
 	}
 	return m
 }

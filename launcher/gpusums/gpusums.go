@@ -68,8 +68,9 @@ type Result struct {
 	Want    string `json:"want,omitempty"`
 }
 
-// A sample has sampled rows and columns, and as many elements are explained at most. Parts of K are
-// tried up to mostParts. Kernels for rows of an odd number of elements and for TF32 have more.
+// A sample has sampled rows and columns, and at most that number of elements are explained. Parts
+// of K are tried up to mostParts. Kernels for rows of an odd number of elements and for TF32 have
+// more.
 const (
 	sampled      = 64
 	mostParts    = 16
@@ -218,10 +219,12 @@ func (s *sample) explain(r *Result, differ []int) {
 		if s.Bias != nil {
 			exact += s.Bias.Values[s.cols[col]]
 		}
-		got, allowed := float64(s.want[i]), half*math.Abs(exact)+sums*magnitude+math.SmallestNonzeroFloat32
+		got := float64(s.want[i])
+		allowed := half*math.Abs(exact) + sums*magnitude + math.SmallestNonzeroFloat32
 		if e := math.Abs(got-exact) / allowed; !(e <= worst) {
 			worst, r.Element = e, [2]int{s.rows[row], s.cols[col]}
-			r.Got, r.Want = fmt.Sprintf("%.9g", got), fmt.Sprintf("%.9g", exact)
+			r.Got = fmt.Sprintf("%.9g", got)
+			r.Want = fmt.Sprintf("%.9g", exact)
 		}
 	}
 	r.Parts, r.Verdict = 0, OtherOrder

@@ -192,8 +192,11 @@ func (f *inspectFlags) check(cfg config.Config) error {
 
 // Summarize prints totals of parameters, FLOPs and memory, each line after a prefix.
 func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
-	n, memory, machine := cfg.Model.Count(), estimate.Memory(cfg, ranks), system.ReadMemory()
-	flops, each := cfg.Model.FLOPsPerToken(cfg.Seq), estimate.BytesPerParameter(cfg, ranks)
+	n := cfg.Model.Count()
+	memory := estimate.Memory(cfg, ranks)
+	machine := system.ReadMemory()
+	flops := cfg.Model.FLOPsPerToken(cfg.Seq)
+	each := estimate.BytesPerParameter(cfg, ranks)
 	for _, line := range []string{
 		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
 		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),

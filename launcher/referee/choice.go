@@ -147,7 +147,9 @@ func (t *trial) regretOf(exact outcome, floors []outcome, token int, picks []int
 		}
 	}
 	scores, groups := rowOf(exact, "choice"), rowOf(exact, "groups")
-	open, used, size := t.judge.folder.Model.TopKGroups, map[int]bool{}, len(scores)/max(len(groups), 1)
+	open := t.judge.folder.Model.TopKGroups
+	used := map[int]bool{}
+	size := len(scores) / max(len(groups), 1)
 	if kept := exact[t.module.Path+".open"]; len(kept.Data) > 0 { // a mistake may have others
 		open = int(kept.Data[0])
 	}

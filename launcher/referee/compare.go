@@ -155,7 +155,8 @@ func (p tensorPair) judgeRows(c *Comparison, columns []int) {
 	}
 	for _, f := range p.floors {
 		e := errors(f)
-		c.Floor, c.WorstFloor = max(c.Floor, median(e)), slices.Max(append(e, c.WorstFloor))
+		c.Floor = max(c.Floor, median(e))
+		c.WorstFloor = slices.Max(append(e, c.WorstFloor))
 	}
 	observed := errors(p.got)
 	c.Error, c.Worst = median(observed), slices.Max(append(observed, 0))
@@ -226,7 +227,9 @@ func (c *Comparison) within(rest float64) bool { return rest <= max(wholeBound*c
 
 // forgive takes a factor that is no fault of this tensor out of its error.
 func (c *Comparison) forgive() {
-	c.Error, c.Worst, c.Strain = c.Rest, c.Rest, min(1, c.Rest/max(wholeBound*c.Floor, tiny))
+	c.Error = c.Rest
+	c.Worst = c.Rest
+	c.Strain = min(1, c.Rest/max(wholeBound*c.Floor, tiny))
 	c.Scaled, c.Factor, c.Tokens, c.Far = false, 1, nil, 0
 }
 

@@ -86,7 +86,8 @@ func (t *trial) missed(o outcome, few reference.Call) (sum float64) {
 	rows := few.Rows(t.module.Kind)
 	for _, p := range t.module.Outputs {
 		if v := t.held[p.Label()]; v != nil {
-			got, want := v.Rows(rows, t.tokens).Data, o[p.Label()].Rows(rows, t.tokens).Data
+			got := v.Rows(rows, t.tokens).Data
+			want := o[p.Label()].Rows(rows, t.tokens).Data
 			sum += distance(got[:min(len(got), len(want))], want, nil)
 		}
 	}

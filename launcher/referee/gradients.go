@@ -312,7 +312,8 @@ func (j *judge) settle() {
 // that is a mean over the targets of each rank goes with gradients that are averaged over ranks,
 // and a loss by the number of micro-batches with a sum over these.
 func (j *judge) settleLoss(common float64, loss []*Comparison, count int) {
-	micro, averaged := float64(max(j.folder.Info.MicroBatches, 1)), near(common, 1)
+	micro := float64(max(j.folder.Info.MicroBatches, 1))
+	averaged := near(common, 1)
 	for _, s := range j.mesh() {
 		averaged = averaged || near(common, 1/s.size)
 	}

@@ -129,6 +129,9 @@ func (j *judge) checkRecipe() {
 // inputs moved at random.
 func threeWays(base reference.Rounding) []reference.Rounding {
 	eager, fused, moved := base, base, base
-	eager.Way, fused.Way, moved.Way, moved.Jitter = reference.EveryOp, reference.KernelEnds, reference.KernelEnds, 81
+	eager.Way = reference.EveryOp
+	fused.Way = reference.KernelEnds
+	moved.Way = reference.KernelEnds
+	moved.Jitter = 81
 	return []reference.Rounding{eager, fused, moved}
 }

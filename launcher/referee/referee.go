@@ -168,7 +168,8 @@ func (j *judge) covered(m *reference.Module) (forward, backward bool) {
 			i += len(child.Children)
 		}
 		// Nothing goes backward through an indexer to what is outside.
-		forward, backward = forward && f, backward && (b || child.Kind.Glue() || strings.Contains(child.Path, ".indexer"))
+		forward = forward && f
+		backward = backward && (b || child.Kind.Glue() || strings.Contains(child.Path, ".indexer"))
 	}
 	return forward, backward
 }
@@ -332,7 +333,8 @@ func Write(from, to string) error {
 
 // write writes what a run of the whole model computed.
 func (t *trial) write(results outcome, to string) error {
-	model, trained := t.judge.folder.Model, t.judge.indexLoss().Coefficient != 0
+	model := t.judge.folder.Model
+	trained := t.judge.indexLoss().Coefficient != 0
 	files := map[string][]safetensors.Tensor{}
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		v, file := results[name], "activations.safetensors"
@@ -342,7 +344,8 @@ func (t *trial) write(results outcome, to string) error {
 		if dims, ok := model.ParamDims(name); ok {
 			v.Dims, file = dims, "gradients.safetensors"
 		}
-		gradient, ofIndexer := file[0] == 'g' || strings.Contains(name, "grad"), strings.Contains(name, ".indexer.")
+		gradient := file[0] == 'g' || strings.Contains(name, "grad")
+		ofIndexer := strings.Contains(name, ".indexer.")
 		if gradient && (ofIndexer && !trained || !ofIndexer && t.call.Warmup) { // nothing trains it
 			continue
 		}
@@ -369,9 +372,11 @@ func encoded(name string, v reference.Tensor, format reference.Format) safetenso
 	for _, x := range v.Data {
 		switch bits := math.Float32bits(float32(x)); {
 		case strings.HasSuffix(name, ".indices"):
-			t.DType, t.Data = safetensors.I32, binary.LittleEndian.AppendUint32(t.Data, uint32(int32(x)))
+			t.DType = safetensors.I32
+			t.Data = binary.LittleEndian.AppendUint32(t.Data, uint32(int32(x)))
 		case short:
-			t.DType, t.Data = safetensors.BF16, binary.LittleEndian.AppendUint16(t.Data, uint16(bits>>16))
+			t.DType = safetensors.BF16
+			t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16(bits>>16))
 		default:
 			t.Data = binary.LittleEndian.AppendUint32(t.Data, bits)
 		}

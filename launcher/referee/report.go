@@ -194,7 +194,8 @@ func (j *judge) conclude() {
 				f = j.finding(line, part)
 				parts[part] = f
 			}
-			f.Names, f.Says = append(f.Names, c.Name), append(f.Says, j.say(c, line))
+			f.Names = append(f.Names, c.Name)
+			f.Says = append(f.Says, j.say(c, line))
 			if c.Scaled {
 				f.Factor = c.Factor
 			}
@@ -397,7 +398,8 @@ func (j *judge) unread() {
 		}
 	}
 	for _, class := range classes[:3] {
-		given, unread := j.folder.Names(class.class, false), j.folder.Names(class.class, true)
+		given := j.folder.Names(class.class, false)
+		unread := j.folder.Names(class.class, true)
 		if class.class != step.Weights && len(given) > 0 && len(unread) == len(given) {
 			const known = "model.layers.0.input_layernorm.input, model.layers.0.input_layernorm.output, model.layers.0.input_layernorm.weight"
 			j.report.doubt(fmt.Sprintf("none of the %d %s was compared: they have names such as %s; expected are names such as %s", len(given), class.name, strings.Join(given[:min(3, len(given))], ", "), known))

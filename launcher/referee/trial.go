@@ -60,7 +60,8 @@ func (t *trial) read(p reference.Port) (*step.Value, error) {
 		if len(v.Dims) == 0 || v.Dims[0] == 0 || len(v.Data)/v.Dims[0] < p.Hi {
 			return nil, fmt.Errorf("%s has shape %v: rows of at least %d elements are expected", name, v.Dims, p.Hi)
 		}
-		cut, width := reference.Tensor{Dims: []int{v.Dims[0], p.Hi - p.Lo}}, len(v.Data)/v.Dims[0]
+		cut := reference.Tensor{Dims: []int{v.Dims[0], p.Hi - p.Lo}}
+		width := len(v.Data) / v.Dims[0]
 		for r := range v.Dims[0] {
 			cut.Data = append(cut.Data, v.Data[r*width+p.Lo:r*width+p.Hi]...)
 		}
@@ -78,7 +79,8 @@ func (t *trial) newCall() (c reference.Call, err error) {
 	}
 	t.tokens = len(c.Batch.IDs)
 	scale, loss := t.judge.folder.Info.LossScale, t.judge.indexLoss()
-	c.Losses, c.Warmup = map[string]float64{t.module.Outputs[0].Name: scale}, loss.Stage == "warmup"
+	c.Losses = map[string]float64{t.module.Outputs[0].Name: scale}
+	c.Warmup = loss.Stage == "warmup"
 	for _, m := range t.judge.modules {
 		if m.Kind == reference.IndexLoss && loss.Coefficient != 0 {
 			c.Losses[m.Outputs[0].Name] = loss.Coefficient * scale
@@ -99,7 +101,8 @@ func (t *trial) newCall() (c reference.Call, err error) {
 		return v.Tensor, true
 	}
 	if t.judge.weightsOf != t.module {
-		t.judge.weightsOf, t.judge.weights = t.module, map[string]reference.Tensor{}
+		t.judge.weightsOf = t.module
+		t.judge.weights = map[string]reference.Tensor{}
 	}
 	weights := t.judge.weights
 	c.Param = func(name string) (reference.Tensor, error) {

@@ -52,7 +52,8 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 		}
 	}
 	if explicit.Tokenizer == "" && tokenizer.Name != "" {
-		cfg.Tokenizer, cfg.SpecialTokens = tokenizer.Name, cfg.SpecialTokens || tokenizer.SpecialTokens
+		cfg.Tokenizer = tokenizer.Name
+		cfg.SpecialTokens = cfg.SpecialTokens || tokenizer.SpecialTokens
 		if explicit.EndToken == "" {
 			cfg.EndToken = tokenizer.EndToken
 		}
@@ -106,7 +107,9 @@ var indexerOnly = []string{"model.index_heads", "model.index_dim", "model.index_
 // differences lists the settings in which two models differ, for an error message.
 func differences(got, want reflect.Value, prefix string, ignored []string) (all []string) {
 	for i := range got.NumField() {
-		name, a, b := prefix+got.Type().Field(i).Tag.Get("toml"), got.Field(i), want.Field(i)
+		name := prefix + got.Type().Field(i).Tag.Get("toml")
+		a := got.Field(i)
+		b := want.Field(i)
 		switch {
 		case slices.Contains(ignored, name):
 		case a.Kind() == reflect.Struct:

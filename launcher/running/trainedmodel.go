@@ -131,7 +131,9 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 	m.Cfg.Model = m.Source.Config()
 	m.Cfg.Model.MTPLayers = 0 // multi-token prediction is for training only
 	if f.precision != "" {
-		m.Cfg.Precision, m.Cfg.RecipeFile, m.Cfg.Sum = f.precision, "", mx.SumFP32.String()
+		m.Cfg.Precision = f.precision
+		m.Cfg.RecipeFile = ""
+		m.Cfg.Sum = mx.SumFP32.String()
 	}
 	if m.recipe, err = m.Cfg.Recipe(); err != nil {
 		return err
@@ -170,7 +172,8 @@ func (m *TrainedModel) fits() error {
 			return fmt.Errorf("-np %d: %s", m.Ranks, strings.TrimPrefix(err.Error(), "ep: "))
 		}
 	}
-	need, memory := int64(m.Ranks)*estimate.Memory(m.Cfg, m.Ranks).Weights, system.ReadMemory()
+	need := int64(m.Ranks) * estimate.Memory(m.Cfg, m.Ranks).Weights
+	memory := system.ReadMemory()
 	if memory.Total > 0 && need > memory.Available {
 		return fmt.Errorf("the weights need about %s of memory on %s, %s of %s is available: each rank holds all weights except the experts, so use fewer ranks or a smaller model",
 			system.Bytes(need), report.Plural(m.Ranks, "rank"), system.Bytes(memory.Available), system.Bytes(memory.Total))

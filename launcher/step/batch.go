@@ -101,7 +101,8 @@ func (f *Folder) placeTokens(micro int) error {
 			return err
 		}
 		r.Tokens = append(r.Tokens, tokens)
-		all, positioned = append(all, tokens...), positioned || len(r.positions) > 0
+		all = append(all, tokens...)
+		positioned = positioned || len(r.positions) > 0
 	}
 	slices.Sort(all)
 	all = slices.Compact(all)

@@ -52,7 +52,8 @@ var nameRules = func() (rules []nameRule) {
 		if !isExpression {
 			parts, top := strings.CutPrefix(pattern, "^")
 			before := map[bool]string{true: `(/)`, false: `([./])`}[top]
-			pattern, replacement = before+regexp.QuoteMeta(parts)+`(\.|$)`, "${1}"+replacement+"$2"
+			pattern = before + regexp.QuoteMeta(parts) + `(\.|$)`
+			replacement = "${1}" + replacement + "$2"
 		}
 		rules = append(rules, nameRule{regexp.MustCompile(pattern), replacement})
 	}
@@ -71,7 +72,9 @@ func (f *Folder) canonical(full string, e entry) (k key) {
 		full = full[:at[0]] + full[at[1]:]
 	}
 	if strings.HasSuffix(full, "activations/target_ids") {
-		f.Form, f.Info.LabelsShifted, f.Info.Reduction = "folder of reference outputs", true, "mean"
+		f.Form = "folder of reference outputs"
+		f.Info.LabelsShifted = true
+		f.Info.Reduction = "mean"
 	}
 	for _, rule := range nameRules {
 		full = rule.pattern.ReplaceAllString(full, rule.replacement)

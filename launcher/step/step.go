@@ -274,7 +274,8 @@ func (f *Folder) addFolder(r *Rank, dir string, classes ...Class) error {
 			if at >= 0 {
 				full = string(classes[at]) + "/" + info.Name
 			} else {
-				f.Form, full = "folder of transformers' debugger", "debugger/"+name
+				f.Form = "folder of transformers' debugger"
+				full = "debugger/" + name
 			}
 			k := f.canonical(full, e)
 			if other, ok := r.tensors[k]; ok {

@@ -266,8 +266,14 @@ func locateTensor(path string, size int64, of []any, members map[string]*zip.Fil
 		of = tensor.arguments
 	}
 	storage := as[call](of, 0).arguments
-	kind, name, offset := cmp.Or(as[global](of, 6), as[global](storage, 1)), as[string](storage, 2), as[int64](of, 1)
-	e.file, e.dtype, e.offset, e.dims, e.strides = path, kind.format(), int(offset), sizes(as[any](of, 2)), sizes(as[any](of, 3))
+	kind := cmp.Or(as[global](of, 6), as[global](storage, 1))
+	name := as[string](storage, 2)
+	offset := as[int64](of, 1)
+	e.file = path
+	e.dtype = kind.format()
+	e.offset = int(offset)
+	e.dims = sizes(as[any](of, 2))
+	e.strides = sizes(as[any](of, 3))
 	member := members["data/"+name]
 	if e.dims == nil || len(e.dims) != len(e.strides) || member == nil || member.Method != zip.Store || formats[e.dtype].width == 0 {
 		return e, fmt.Errorf("a tensor's storage %.20q is missing or compressed, or its description is not torch's", name)

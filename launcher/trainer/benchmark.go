@@ -36,7 +36,11 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 		return b, err
 	}
 	defer os.RemoveAll(j.cfg.Out)
-	j.cfg.Steps, j.cfg.SaveEvery, j.cfg.EvalEvery, j.cfg.RecordEvery, j.cores = warm+steps, 0, 0, 0, world.Cores()
+	j.cfg.Steps = warm + steps
+	j.cfg.SaveEvery = 0
+	j.cfg.EvalEvery = 0
+	j.cfg.RecordEvery = 0
+	j.cores = world.Cores()
 	dtype, err := j.cfg.DType()
 	if err != nil {
 		return b, err
@@ -82,7 +86,8 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) err
 			return events.ErrInterrupted
 		}
 		if r.lead() && i >= warm {
-			b.Steps, b.Loss = append(b.Steps, time.Since(begin)), float64(s.Loss)
+			b.Steps = append(b.Steps, time.Since(begin))
+			b.Loss = float64(s.Loss)
 		}
 	}
 	peaks := make([]int64, r.comm.Size())

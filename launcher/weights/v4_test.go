@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/moe/v4names"
 )
 
 // A run of a model like DeepSeek-V4 is written under the released names. Files with these, with
@@ -50,8 +51,8 @@ func TestV4Names(t *testing.T) {
 		if got := all(t, released, x.Name); !slices.Equal(got, all(t, saved, x.Name)) {
 			t.Errorf("%s has other values", x.Name)
 		}
-		if again := v4Module(v4Released(x.Name)); again != x.Name {
-			t.Errorf("%s becomes %s and then %s", x.Name, v4Released(x.Name), again)
+		if again := v4names.Module(v4names.Released(x.Name)); again != x.Name {
+			t.Errorf("%s becomes %s and then %s", x.Name, v4names.Released(x.Name), again)
 		}
 	}
 }

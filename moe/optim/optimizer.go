@@ -277,7 +277,8 @@ func (o *Optimizer) allGather(s shard) error {
 
 // publish sends the weights of this rank's slice to its peers, and receives theirs.
 func (s *shard) publish() error {
-	all, own := s.group.Work.Slice(s.division.First, s.division.End()), s.work()
+	all := s.group.Work.Slice(s.division.First, s.division.End())
+	own := s.work()
 	var err error
 	if all.DType() == tensor.BF16 {
 		err = collective.AllGatherV(s.peers, all.BF16(), own.BF16(), s.division.Counts)

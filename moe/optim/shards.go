@@ -48,10 +48,12 @@ func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
 	at, first, slices := 0, 0, g.Slices()
 	for i, p := range g.Params {
 		if len(slices) > 0 && slices[0].First == at {
-			all, first = append(all, segment{group: g, rule: ruleOf(rule, p), begin: at, counts: slices[0].Counts}), i
+			all = append(all, segment{group: g, rule: ruleOf(rule, p), begin: at, counts: slices[0].Counts})
+			first = i
 			slices = slices[1:]
 		} else if i == 0 || ruleOf(rule, p) != ruleOf(rule, g.Params[i-1]) {
-			all, first = append(all, segment{group: g, rule: ruleOf(rule, p), begin: at}), i
+			all = append(all, segment{group: g, rule: ruleOf(rule, p), begin: at})
+			first = i
 		}
 		s := &all[len(all)-1]
 		at += p.Len()
@@ -98,9 +100,11 @@ func (s *shard) take(counts []int) {
 		hosts := g.Across.Size()
 		first := g.Host().Rank() * hosts
 		rank = first + g.Across.Rank()
-		s.peers, s.division = g.Across, moe.Division{First: start(first), Counts: counts[first : first+hosts]}
+		s.peers = g.Across
+		s.division = moe.Division{First: start(first), Counts: counts[first : first+hosts]}
 	case !g.Shared:
-		s.peers, s.division = g.Ranks, moe.Division{First: s.begin, Counts: counts}
+		s.peers = g.Ranks
+		s.division = moe.Division{First: s.begin, Counts: counts}
 	}
 	s.lo, s.hi = start(rank), start(rank+1)
 }

@@ -105,7 +105,9 @@ func (f *formula) scoreScale() float64 {
 		"scale_of_hidden": f.Hidden / f.Heads, "scale_squared": f.HeadDim * f.HeadDim,
 	}
 	powers := map[string]float64{"mscale_missing": 0, "mscale_once": 0.5, "mscale_twice": 2}
-	dim, power, by := pick(f, dims, f.HeadDim), pick(f, powers, 1), pick(f, map[string]float64{"scale_other": f.numbers[0]}, 1)
+	dim := pick(f, dims, f.HeadDim)
+	power := pick(f, powers, 1)
+	by := pick(f, map[string]float64{"scale_other": f.numbers[0]}, 1)
 	if factor := f.rope().Factor; f.is("mscale_added") {
 		by = mscale(factor, 1) * mscale(factor, 1)
 	}
@@ -121,7 +123,8 @@ func (f *formula) mask(s int) []float64 {
 		documents = nil
 	}
 	number := max(int(f.numbers[0]), 1)
-	cut, chunk := pick(f, map[string]int{"documents_other": number}, n), pick(f, map[string]int{"chunk_other": number}, n)
+	cut := pick(f, map[string]int{"documents_other": number}, n)
+	chunk := pick(f, map[string]int{"chunk_other": number}, n)
 	mask := make([]float64, n*n)
 	for i := range n {
 		for j := range n {

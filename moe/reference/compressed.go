@@ -27,7 +27,9 @@ type entry struct {
 // entries lists those of each sequence. Windows begin again at each document. What is left at the
 // end of one makes no entry.
 func (f *formula) entries() (all [][]entry) {
-	n, ratio, documents := f.batch.Seq, f.Ratio(f.layer), f.batch.documents()
+	n := f.batch.Seq
+	ratio := f.Ratio(f.layer)
+	documents := f.batch.documents()
 	if f.is("entries_cross_documents") {
 		documents = nil
 	}
@@ -75,17 +77,23 @@ func (f *formula) starts() []int {
 // entryMask returns, for a sequence, 0 where a token sees an entry and -Inf elsewhere: [seq,
 // entries]. An entry is seen once its window is over.
 func (f *formula) entryMask(s int, list []entry) []float64 {
-	n, ratio, starts, places := f.batch.Seq, f.Ratio(f.layer), f.starts(), f.positions(0)
+	n := f.batch.Seq
+	ratio := f.Ratio(f.layer)
+	starts := f.starts()
+	places := f.positions(0)
 	crossing := f.is("entries_cross_documents")
 	late := pick(f, map[string]int{"entries_late": 0}, 1)
-	all, none := f.is("entries_not_causal"), f.is("entries_missing")
+	all := f.is("entries_not_causal")
+	none := f.is("entries_missing")
 	mask := make([]float64, n*len(list))
 	for i := range n {
 		at := s*n + i
 		for k, e := range list {
-			place, same := at-starts[at], e.start == starts[at]
+			place := at - starts[at]
+			same := e.start == starts[at]
 			if crossing {
-				place, same = int(places[at]), true
+				place = int(places[at])
+				same = true
 			}
 			if !same || none || e.index >= (place+late)/ratio && !all {
 				mask[i*len(list)+k] = math.Inf(-1)
@@ -108,7 +116,8 @@ func (f *formula) pool(path string, kv, gate *node) *node {
 	slots, at, seen := f.slots(w, kv.cols)
 	rows := len(seen) / slots
 	if !f.is("position_bias_missing") {
-		ratio, starts := f.Ratio(f.layer), f.starts()
+		ratio := f.Ratio(f.layer)
+		starts := f.starts()
 		which := make([]int, gate.rows)
 		for t := range which {
 			if which[t] = (t - starts[t]) % ratio; f.is("entries_cross_documents") {
@@ -148,7 +157,8 @@ func (f *formula) pool(path string, kv, gate *node) *node {
 // slots returns where the terms of each channel of each entry are in a projection of some columns,
 // and a mask of those that are there: a row for each channel of width w.
 func (f *formula) slots(w, cols int) (slots int, at func(r, i int) int, seen []float64) {
-	ratio, overlap := f.Ratio(f.layer), cols == 2*w
+	ratio := f.Ratio(f.layer)
+	overlap := cols == 2*w
 	before, own := 0, 0 // columns
 	if slots = ratio; overlap {
 		slots, own = 2*ratio, w
@@ -182,7 +192,9 @@ func (f *formula) slots(w, cols int) (slots int, at func(r, i int) int, seen []f
 
 // entryIndex scores the entries of each query's sequence: [tokens, entries].
 func (f *formula) entryIndex(path string, in []*node) *node {
-	q, k, all := f.rotaryAt(in[0], f.IndexDim, f.positions(0), 1), in[1], f.entries()
+	q := f.rotaryAt(in[0], f.IndexDim, f.positions(0), 1)
+	k := in[1]
+	all := f.entries()
 	if f.is("index_hadamard_on_queries") {
 		q = f.hadamard(q, f.IndexDim)
 	}
@@ -205,7 +217,8 @@ func (f *formula) entryIndex(path string, in []*node) *node {
 		mask := f.entryMask(s, list)
 		for i := range own.data {
 			to := (s*n+i/len(list))*most + i%len(list)
-			scores[to], visible[to] = own.data[i], own.data[i]+mask[i]
+			scores[to] = own.data[i]
+			visible[to] = own.data[i] + mask[i]
 		}
 		from += len(list)
 	}
@@ -273,7 +286,8 @@ func (f *formula) attendShared(q, k, entries *node) *node {
 	each := func(do func(s, h int, one *formula, parts []*node, y *node), after func(s, from, count int)) {
 		from := 0
 		for s, mask := range masks {
-			keys, count := k.data[s*n*d:(s+1)*n*d], len(mask)/n-n
+			keys := k.data[s*n*d : (s+1)*n*d]
+			count := len(mask)/n - n
 			if count > 0 {
 				keys = append(slices.Clone(keys), entries.data[from*d:(from+count)*d]...)
 			}
@@ -295,7 +309,9 @@ func (f *formula) attendShared(q, k, entries *node) *node {
 	}
 	each(func(s, h int, _ *formula, _ []*node, y *node) { f.setHeadRows(o.data, y.data, s, h, d) }, func(int, int, int) {})
 	return f.derive(o, func() {
-		toQueries, toKeys, toSinks := make([]float64, len(q.data)), make([]float64, len(k.data)), make([]float64, f.Heads)
+		toQueries := make([]float64, len(q.data))
+		toKeys := make([]float64, len(k.data))
+		toSinks := make([]float64, f.Heads)
 		var toEntries []float64
 		byHead := make([][]float64, f.Heads) // gradients of the keys of one sequence
 		each(func(s, h int, one *formula, parts []*node, y *node) {
@@ -326,7 +342,8 @@ func (f *formula) attendShared(q, k, entries *node) *node {
 // seenEntries is the mask of a sequence's entries in attention: of a sparse layer, only those that
 // were chosen.
 func (f *formula) seenEntries(s int, list []entry) []float64 {
-	mask, path := f.entryMask(s, list), layerPath(f.layer)+".self_attn.compressor.indexer"
+	mask := f.entryMask(s, list)
+	path := layerPath(f.layer) + ".self_attn.compressor.indexer"
 	if f.Attention(f.layer) != sparseAttention || f.is("index_no_topk") {
 		return mask
 	}

@@ -132,7 +132,10 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 	c.KVHeads = cmp.Or(c.KVHeads, c.Heads)
 	switch c.Family {
 	case "deepseek_v2":
-		c.Softmax, c.GroupMax, c.NormTopK, c.RouterFP32 = true, true, false, true
+		c.Softmax = true
+		c.GroupMax = true
+		c.NormTopK = false
+		c.RouterFP32 = true
 		c.Interleaved, c.RopeFP32 = true, true
 		if c.TopKMethod == "greedy" {
 			c.Groups, c.TopKGroups = 1, 1
@@ -198,7 +201,8 @@ func (c *Config) readIndexer() (wrong []error) {
 	if c.IndexPairs != nil {
 		c.IndexInterleaved = *c.IndexPairs
 	}
-	given, letters := len(c.IndexerTypes), map[byte]string{'F': "full", 'S': "shared"}
+	given := len(c.IndexerTypes)
+	letters := map[byte]string{'F': "full", 'S': "shared"}
 	for i := 0; c.Family == "glm_moe_dsa" && given == 0 && i < min(c.Layers, 1<<20); i++ {
 		kind := "shared"
 		if i < len(c.IndexPattern) {

@@ -17,7 +17,8 @@ import (
 func (f *formula) router(path string, x *node) []*node {
 	w := f.param(path + ".weight")
 	if f.RouterFP32 {
-		x, w = f.cast(x, FP32), f.cast(w, FP32)
+		x = f.cast(x, FP32)
+		w = f.cast(w, FP32)
 	}
 	logits := f.linear(f.flow(x, "router_input_detached"), w, nil)
 	if f.is("router_low_precision") || f.format(path+".logits") == BF16 {
@@ -148,7 +149,8 @@ func (f *formula) choose(path string, scores *node) (chosen []int) {
 	for r := range scores.rows {
 		if at := r * f.Experts; f.is("router_best_skipped") {
 			at += largest(choice[at:at+f.Experts], 1)[0]
-			choice[at], scored[at] = math.Inf(-1), -10
+			choice[at] = math.Inf(-1)
+			scored[at] = -10
 		}
 		chosen = append(chosen, largest(choice[r*f.Experts:(r+1)*f.Experts], f.TopK)...)
 	}
@@ -204,7 +206,8 @@ func largest(values []float64, k int) []int {
 // experts is Σ weight · expert(x) over the chosen experts of each token. x: [tokens, hidden];
 // weights: [tokens, TopK].
 func (f *formula) experts(path string, x, weights *node) *node {
-	x, weights = f.flow(x, "experts_input_detached"), f.flow(weights, "experts_weight_detached")
+	x = f.flow(x, "experts_input_detached")
+	weights = f.flow(weights, "experts_weight_detached")
 	var parts []*node
 	var tokens [][]int
 	for e, slots := range f.dispatch(path) {
@@ -236,17 +239,21 @@ func (f *formula) experts(path string, x, weights *node) *node {
 		default:
 			y = f.mul(y, w)
 		}
-		parts, tokens = append(parts, y), append(tokens, rows)
+		parts = append(parts, y)
+		tokens = append(tokens, rows)
 	}
 	return f.sumRows(parts, tokens, x)
 }
 
 // expertMLP is down(silu(gate(x)) · up(x)). The gate may be scaled.
 func (f *formula) expertMLP(path string, x, scale *node) *node {
-	gate, up := f.project(path+".gate_proj", x), f.project(path+".up_proj", x)
+	gate := f.project(path+".gate_proj", x)
+	up := f.project(path+".up_proj", x)
 	if f.is("gate_up_interleaved") {
-		fused, width := f.reshape(f.join(gate, up), 2), gate.cols
-		gate, up = f.reshape(f.columns(fused, []int{0}), width), f.reshape(f.columns(fused, []int{1}), width)
+		fused := f.reshape(f.join(gate, up), 2)
+		width := gate.cols
+		gate = f.reshape(f.columns(fused, []int{0}), width)
+		up = f.reshape(f.columns(fused, []int{1}), width)
 	}
 	if scale != nil {
 		gate = f.mul(gate, scale)
@@ -256,7 +263,8 @@ func (f *formula) expertMLP(path string, x, scale *node) *node {
 
 // expert returns whose weights compute for an expert.
 func (f *formula) expert(e int) int {
-	one, two := int(f.numbers[0]), int(f.numbers[1])
+	one := int(f.numbers[0])
+	two := int(f.numbers[1])
 	switch {
 	case f.is("experts_shifted"):
 		return (e + 1) % f.Experts

@@ -29,12 +29,7 @@ func (f *formula) indexScores(q, k, w *node) (total *node) {
 		if !f.is("index_no_relu") {
 			dots = f.clamp(dots, 0, math.Inf(1))
 		}
-		part := f.mul(dots, f.columns(w, []int{h}))
-		if total == nil {
-			total = part
-			continue
-		}
-		total = f.add(total, part, 1)
+		total = f.plus(total, f.mul(dots, f.columns(w, []int{h})))
 	}
 	return total
 }
@@ -229,7 +224,8 @@ func (f *formula) selection(layer int) []int {
 
 // scoreAgain makes a choice for an attention by the weights of another layer's indexer.
 func (f *formula) scoreAgain(weights, attention string) {
-	x, c := f.values[attention+".input"], f.values[attention+".q_a_layernorm.output"]
+	x := f.values[attention+".input"]
+	c := f.values[attention+".q_a_layernorm.output"]
 	if x == nil || c == nil {
 		return
 	}
@@ -306,11 +302,7 @@ func (f *formula) meanAttention(q, k, mask *node) (mean *node) {
 		columns := span(h*f.HeadDim, (h+1)*f.HeadDim)
 		scores := f.scale(f.linear(f.columns(q, columns), f.columns(k, columns), nil), f.scoreScale())
 		p := f.scale(f.softmax(f.cast(f.add(scores, mask, 1), FP32)), 1/float64(f.Heads))
-		if mean == nil {
-			mean = p
-			continue
-		}
-		mean = f.add(mean, p, 1)
+		mean = f.plus(mean, p)
 	}
 	return mean
 }

@@ -64,7 +64,8 @@ func (f *formula) act(gate, up *node) *node {
 		case f.is("act_clamped_after"):
 			return f.clamp(f.mul(f.activation(gate), up), -limit, limit)
 		default:
-			gate, up = f.clamp(gate, math.Inf(-1), limit), f.clamp(up, -limit, limit)
+			gate = f.clamp(gate, math.Inf(-1), limit)
+			up = f.clamp(up, -limit, limit)
 		}
 	}
 	switch {
@@ -123,7 +124,8 @@ func (f *formula) silu(x *node, slope float64) *node {
 // the weight.
 func (f *formula) norm(path string, x *node) *node {
 	w, width := f.param(path+".weight"), x.cols
-	query, key := strings.Contains(path, ".q_"), strings.Contains(path, ".k_") || strings.Contains(path, ".kv_")
+	query := strings.Contains(path, ".q_")
+	key := strings.Contains(path, ".k_") || strings.Contains(path, ".kv_")
 	if f.is("norm_missing") || f.is("query_norm_missing") && query || f.is("key_norm_missing") && key {
 		return x
 	}
@@ -273,7 +275,8 @@ func (f *formula) withIndexer(m *Module, y *node) *node {
 // embedding is the row of the weight for each token. Layers for further tokens read the token that
 // their number says.
 func (f *formula) embedding() *node {
-	w, ids := f.param("model.embed_tokens.weight"), f.batch.ahead(f.batch.IDs, f.ahead())
+	w := f.param("model.embed_tokens.weight")
+	ids := f.batch.ahead(f.batch.IDs, f.ahead())
 	if f.is("embedding_shifted") {
 		ids = f.batch.ahead(ids, 1)
 	}

@@ -171,7 +171,8 @@ func (l *list) line(line string) {
 		l.link(l.port(source), l.port(path+".input"))
 	}
 	m := l.add(kind, path)
-	m.Inputs, m.Outputs = []Port{l.port(path + ".input")}, []Port{l.port(path + ".output")}
+	m.Inputs = []Port{l.port(path + ".input")}
+	m.Outputs = []Port{l.port(path + ".output")}
 	if from[2] == "=" {
 		m.Inputs = nil
 	}
@@ -268,7 +269,8 @@ func (l *list) parameter(m *Module, suffix string, dims ...int) {
 // add appends a module to the list and to those that it is inside of.
 func (l *list) add(kind Kind, path string) *Module {
 	m := &Module{Path: path, Kind: kind, Layer: l.layer, config: l.Config}
-	l.modules, l.open = append(l.modules, m), l.open[:min(l.depth, len(l.open))]
+	l.modules = append(l.modules, m)
+	l.open = l.open[:min(l.depth, len(l.open))]
 	for _, outer := range l.open {
 		outer.Children = append(outer.Children, m)
 	}
@@ -311,7 +313,9 @@ func (l *list) reader(of, by Port, sums bool) {
 
 // named returns the numbers of modules.txt for a layer. A condition that holds is 1.
 func (c *Config) named(layer int) map[string]int {
-	latent, queries, sparse := c.KVRank > 0, c.QRank, layer >= 0 && c.Sparse(layer)
+	latent := c.KVRank > 0
+	queries := c.QRank
+	sparse := layer >= 0 && c.Sparse(layer)
 	if !latent {
 		queries = 0
 	}

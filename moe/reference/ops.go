@@ -83,6 +83,14 @@ func (t *tape) add(a, b *node, by float64) *node {
 		func(_, _, _ float64) float64 { return 1 }, func(_, _, _ float64) float64 { return by })
 }
 
+// plus returns a + b, or b if a is nil.
+func (t *tape) plus(a, b *node) *node {
+	if a == nil {
+		return b
+	}
+	return t.add(a, b, 1)
+}
+
 // apply returns f(x). df is the derivative at x, where f is y.
 func (t *tape) apply(x *node, f func(x float64) float64, df func(x, y float64) float64) *node {
 	none := t.constant(1, 1, []float64{0}, x.dtype)

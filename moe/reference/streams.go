@@ -21,7 +21,8 @@ func (f *formula) hyper(path string, x *node) []*node {
 	n := f.Streams
 	m := f.streamLogits(path+".", x)
 	gates := f.sigmoid(f.columns(m, span(0, 2*n)))
-	pre, post := f.columns(gates, span(0, n)), f.columns(gates, span(n, 2*n))
+	pre := f.columns(gates, span(0, n))
+	post := f.columns(gates, span(n, 2*n))
 	if !f.is("hyper_pre_without_eps") {
 		pre = f.shift(pre, f.HyperEps)
 	}
@@ -37,7 +38,9 @@ func (f *formula) hyper(path string, x *node) []*node {
 // streamLogits returns scale·(F·flat(X) / sqrt(mean(flat²) + ε)) + base. Each part of the weights
 // has a scale of its own: pre, post and comb.
 func (f *formula) streamLogits(prefix string, x *node) *node {
-	fn, scale, base := f.param(prefix+"fn"), f.param(prefix+"scale"), f.param(prefix+"base")
+	fn := f.param(prefix + "fn")
+	scale := f.param(prefix + "scale")
+	base := f.param(prefix + "base")
 	fn = f.cast(f.flow(fn, "hyper_detached"), FP32)
 	x32 := f.flow(f.cast(x, FP32), "hyper_detached")
 	square := f.scale(f.sum(f.square(x32)), 1/float64(x.cols))
@@ -54,7 +57,9 @@ func (f *formula) streamLogits(prefix string, x *node) *node {
 // sinkhorn makes the sums of columns and rows of each matrix one, in turn: SinkhornSteps times the
 // columns, and between them the rows. x: [tokens·streams, streams], a row of a matrix each.
 func (f *formula) sinkhorn(x *node) *node {
-	c, eps, n := f.softmax(x), f.HyperEps, f.Streams
+	c := f.softmax(x)
+	eps := f.HyperEps
+	n := f.Streams
 	steps := pick(f, map[string]int{"hyper_10_iterations": 10}, f.SinkhornSteps)
 	switch {
 	case f.is("hyper_comb_sigmoid"):
@@ -80,11 +85,7 @@ func (f *formula) sumStreams(x, weights *node, at func(i int) int) (sum *node) {
 	width := x.cols / f.Streams
 	for i := range f.Streams {
 		part := f.mul(f.columns(x, span(i*width, (i+1)*width)), f.columns(weights, []int{at(i)}))
-		if i == 0 {
-			sum = part
-			continue
-		}
-		sum = f.add(sum, part, 1)
+		sum = f.plus(sum, part)
 	}
 	return sum
 }
@@ -92,7 +93,8 @@ func (f *formula) sumStreams(x, weights *node, at func(i int) int) (sum *node) {
 // mix returns the streams behind a branch: post ⊗ y + combᵀ·X, in the format of X.
 func (f *formula) mix(post, comb, y, x *node) *node {
 	n, width := f.Streams, y.cols
-	post, comb = f.cast(post, x.dtype), f.cast(comb, x.dtype)
+	post = f.cast(post, x.dtype)
+	comb = f.cast(comb, x.dtype)
 	var rows []*node
 	for k := range n {
 		at := func(j int) int { return j*n + k }

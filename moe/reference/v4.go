@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"spmoe/moe/v4names"
 )
 
 // DeepSeek-V4: its keys in config.json, and the names of its tensors.
@@ -80,9 +82,20 @@ func (c *Config) readV4(configJSON []byte) (wrong []error) {
 	refuse(k.Streams > 16, "hc_mult is %d: expected at most 16", k.Streams)
 	refuse(c.Heads%max(k.OutputGroups, 1) != 0, "%d heads do not divide into o_groups %d", c.Heads, k.OutputGroups)
 	refuse(!(k.Limit > 0), "swiglu_limit is %g: expected a positive number", k.Limit)
-	c.Streams, c.SinkhornSteps, c.HyperEps, c.OutputGroups, c.OutputRank = k.Streams, k.SinkhornSteps, k.HyperEps, k.OutputGroups, k.OutputRank
-	c.Limit, c.RouteScale, c.NormTopK, c.SelectionBias, c.RouterFP32 = k.Limit, k.RouteScale, true, true, false
-	c.Window, c.UseWindow, c.Interleaved, c.DenseInter = k.Window, true, true, c.ExpertInter
+	c.Streams = k.Streams
+	c.SinkhornSteps = k.SinkhornSteps
+	c.HyperEps = k.HyperEps
+	c.OutputGroups = k.OutputGroups
+	c.OutputRank = k.OutputRank
+	c.Limit = k.Limit
+	c.RouteScale = k.RouteScale
+	c.NormTopK = true
+	c.SelectionBias = true
+	c.RouterFP32 = false
+	c.Window = k.Window
+	c.UseWindow = true
+	c.Interleaved = true
+	c.DenseInter = c.ExpertInter
 	c.MLPTypes, c.RopeFP32 = nil, true
 	c.readLayers(&k, refuse)
 	c.readV4Rope(&k, refuse)
@@ -112,7 +125,8 @@ func (c *Config) readLayers(k *v4Keys, refuse func(bad bool, format string, valu
 	}
 	refuse(len(k.Attentions) < c.Layers || len(k.MLPTypes) < c.Layers,
 		"layer_types or compress_ratios, and mlp_layer_types, name %d and %d layers: expected %d", len(k.Attentions), len(k.MLPTypes), c.Layers)
-	c.attentions, c.hash = k.Attentions[:min(len(k.Attentions), layers)], make([]bool, layers)
+	c.attentions = k.Attentions[:min(len(k.Attentions), layers)]
+	c.hash = make([]bool, layers)
 	for i, kind := range c.attentions {
 		refuse(kind != slidingAttention && c.rates[kind] == 0, "layer_types has %.60q for layer %d", kind, i)
 	}
@@ -187,48 +201,14 @@ func (c *Config) Ratio(layer int) int { return c.rates[c.Attention(layer)] }
 // Hash reports whether a table chooses the experts of a layer, by token.
 func (c *Config) Hash(layer int) bool { return layer >= 0 && layer < len(c.hash) && c.hash[layer] }
 
-// v4Parts are parts of names in released files and in those that transformers saves.
-var v4Parts = map[string]string{
-	"attn": "self_attn", "ffn": "mlp", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_sink": "sinks",
-	"wq_a": "q_a_proj", "wq_b": "q_b_proj", "q_norm": "q_a_norm", "wkv": "kv_proj", "wo_a": "o_a_proj", "wo_b": "o_b_proj",
-	"ape": "position_bias", "wgate": "gate_proj", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj",
-}
-
-// v4Moves are what is left to do when parts have their names. A rule may hold at the end only.
-var v4Moves = [][2]string{
-	{".self_attn.indexer.compressor.", ".self_attn.compressor.indexer."}, {".self_attn.indexer.weights_proj", ".self_attn.indexer.scorer.weights_proj"},
-	{".self_attn.indexer.", ".self_attn.compressor.indexer."}, {".self_attn.norm", ".self_attn.kv_norm"}, {".compressor.norm", ".compressor.kv_norm"},
-	{".indexer.norm", ".indexer.kv_norm"}, {".gate.bias", ".gate.e_score_correction_bias"}, {".hc_attn_", ".attn_hc."}, {".hc_ffn_", ".ffn_hc."},
-	{".hc_head_", ".hc_head.hc_"},
-}
-
 // V4Name returns the name that the module or parameter has in transformers' model. name may be of
 // any of three sets: released, saved by transformers, or that one. Layers for further tokens, mtp.0
 // and so on, follow the others.
 func (c *Config) V4Name(name string) string {
-	parts := strings.Split(strings.TrimPrefix(name, "model."), ".")
-	if parts[0] == "mtp" && len(parts) > 1 {
-		if n, err := strconv.Atoi(parts[1]); err == nil {
-			parts[0], parts[1] = "layers", strconv.Itoa(c.Layers+n)
-		}
+	rest, ok := strings.CutPrefix(name, "mtp.")
+	number, rest, whole := strings.Cut(rest, ".")
+	if n, err := strconv.Atoi(number); ok && whole && err == nil {
+		name = fmt.Sprintf("layers.%d.%s", c.Layers+n, rest)
 	}
-	switch parts[0] {
-	case "embed":
-		parts[0] = "embed_tokens"
-	case "head", "lm_head":
-		parts[0] = "lm_head"
-		return strings.Join(parts, ".")
-	case "layers":
-		for i, part := range parts {
-			parts[i] = cmp.Or(v4Parts[part], part)
-		}
-	case "embed_tokens", "norm", "hc_head", "rotary_emb", "hc_head_fn", "hc_head_base", "hc_head_scale":
-	default:
-		return name
-	}
-	name = "model." + strings.Join(parts, ".")
-	for _, move := range v4Moves {
-		name = strings.Replace(name, move[0], move[1], 1)
-	}
-	return name
+	return v4names.Module(name)
 }

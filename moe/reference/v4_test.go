@@ -113,6 +113,7 @@ func TestV4Names(t *testing.T) {
 		"model.layers.1.self_attn.compressor.indexer.kv_norm": "model.layers.1.self_attn.compressor.indexer.kv_norm", "model.layers.3.mlp.experts.gate_up_proj": "model.layers.3.mlp.experts.gate_up_proj",
 		"mtp.0.e_proj.weight": "model.layers.5.e_proj.weight", "mtp.0.hc_head_fn": "model.layers.5.hc_head.hc_fn", "mtp.1.attn.norm.weight": "model.layers.6.self_attn.kv_norm.weight",
 		"mtp.0.norm.weight": "model.layers.5.norm.weight", "loss": "loss",
+		"layers.1.attn.indexer": "model.layers.1.self_attn.compressor.indexer", "rotary_emb.main": "model.rotary_emb.main", "model.lm_head.weight": "lm_head.weight",
 	} {
 		if got := c.V4Name(name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)

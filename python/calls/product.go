@@ -84,7 +84,8 @@ type product struct {
 func (p *product) multiply(c, a, b tensor.Matrix, accumulate bool) {
 	switch {
 	case p.sum.OfGPU():
-		left, right := tensor.CoreOperand{Matrix: a, Least: types[p.a.DType].least}, tensor.CoreOperand{Matrix: b.T(), Least: types[p.b.DType].least}
+		left := tensor.CoreOperand{Matrix: a, Least: types[p.a.DType].least}
+		right := tensor.CoreOperand{Matrix: b.T(), Least: types[p.b.DType].least}
 		tensor.CoreMatMul(p.ex, c, left, right, tensor.CoreSum{Plan: p.plan, Continue: accumulate})
 	case accumulate:
 		p.sum.MultiplyOn(p.ex, c, a, b)
@@ -170,7 +171,9 @@ func MatMulQuantized(out *Array, a, b *Quantized, groups unsafe.Pointer, n int64
 		if err := s.Multiplies(x.Format, w.Format); err != nil {
 			return err
 		}
-		wgrad, forward, ends := a.Transposed != 0, b.Transposed != 0, ends(groups, n)
+		wgrad := a.Transposed != 0
+		forward := b.Transposed != 0
+		ends := ends(groups, n)
 		switch {
 		case wgrad && forward:
 			return fmt.Errorf("a product of two transposed matrices: quantize b along its first dimension instead")

@@ -38,8 +38,6 @@ def arguments():
     p.add_argument("--set", default="", metavar="NAME=VALUE,...", help="choices that differ from the defaults")
     p.add_argument("--options", action="store_true", help="print the choices as JSON")
     p.add_argument("--profile", action="store_true", help="print the time per operator of one step to standard error")
-    p.add_argument("--check", nargs=2, metavar=("MODEL", "OUT"), 
-                   help="compute the loss and the gradients of the model that `launcher convert` wrote, in FP32, for `launcher check`")
     return p.parse_args()
 
 
@@ -177,10 +175,6 @@ def main():
         return
     o, text = choose(torch, a.set)
     restart(o)
-    if a.check:
-        from check import write
-
-        return write(torch, *a.check, o)
     shape = json.load(sys.stdin)
     limit_memory()
     rate, losses = measure(torch, a, o, shape)

@@ -47,7 +47,8 @@ type PerParameter struct {
 // BytesPerParameter returns what all ranks need per parameter. What every rank holds counts as
 // often as there are ranks.
 func BytesPerParameter(c config.Config, ranks int) PerParameter {
-	m, parameters := AllMemory(c, ranks), float64(max(c.Model.Count().Total, 1))
+	m := AllMemory(c, ranks)
+	parameters := float64(max(c.Model.Count().Total, 1))
 	per := func(bytes int64) float64 { return float64(bytes) / parameters }
 	return PerParameter{per(m.Weights), per(m.Gradients), per(m.Optimizer), per(m.Snapshot), per(m.Process), per(m.Total() - m.Activations)}
 }
@@ -111,7 +112,8 @@ func planOf(c config.Config, h holding, l mesh.Layout, hosts int) []Part {
 		plan, sum = append(plan, part), sum.Plus(part.Memory)
 	}
 	if buffers := n.parts[moe.PartKey{}]; buffers.Total() > 0 {
-		plan, sum = append(plan, Part{Module: moe.Module{Part: "gathered"}, Memory: buffers}), sum.Plus(buffers)
+		plan = append(plan, Part{Module: moe.Module{Part: "gathered"}, Memory: buffers})
+		sum = sum.Plus(buffers)
 	}
 	return append(plan, Part{Module: moe.Module{Part: process}, Memory: events.Memory{Process: processBytes(c, all/hosts, n.pass, sum)}})
 }
@@ -155,7 +157,8 @@ func countRank(c config.Config, h holding, l mesh.Layout, hosts int) (n rankCoun
 	if h.plan != nil && h.plan.Overlaps(l.StageRanks()) {
 		twin = n.pass.Scratch
 	}
-	n.pass.Saved, n.pass.Scratch = saved, max(n.pass.Scratch, UpdateScratch(c))+twin
+	n.pass.Saved = saved
+	n.pass.Scratch = max(n.pass.Scratch, UpdateScratch(c)) + twin
 	return n, nil
 }
 

@@ -83,7 +83,9 @@ func (d *DataLoader) MicroBatch(i int, draws StepDraws) moe.Batch {
 func (d *DataLoader) MicroBatches(draws StepDraws) (all []moe.Batch) {
 	for i := range d.Passes() {
 		b := d.MicroBatch(i, draws)
-		b.Inputs, b.Targets, b.First = slices.Clone(b.Inputs), slices.Clone(b.Targets), slices.Clone(b.First)
+		b.Inputs = slices.Clone(b.Inputs)
+		b.Targets = slices.Clone(b.Targets)
+		b.First = slices.Clone(b.First)
 		all = append(all, b)
 	}
 	return all

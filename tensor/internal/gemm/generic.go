@@ -110,7 +110,10 @@ func portableSums(c *[portableTile]quad, a, b []quad) {
 	b = b[:len(a)]
 	for half := 0; half < portableTile; half += 2 {
 		c00, c01, c02, c03 := c[half][0], c[half][1], c[half][2], c[half][3]
-		c10, c11, c12, c13 := c[half+1][0], c[half+1][1], c[half+1][2], c[half+1][3]
+		c10 := c[half+1][0]
+		c11 := c[half+1][1]
+		c12 := c[half+1][2]
+		c13 := c[half+1][3]
 		for k := range a {
 			x, y, q := a[k][half], a[k][half+1], &b[k]
 			c00 += x * q[0]

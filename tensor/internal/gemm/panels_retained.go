@@ -67,7 +67,8 @@ func (r *Retained) serving(b View) *Retained {
 // panels returns the packed operand, as panels of width columns, and the steps of a panel.
 func (r *Retained) panels(s *Scratch, p *packing, width int) (ptr unsafe.Pointer, steps int) {
 	b := operand{View: r.b.transposed()}
-	ptr, steps = unsafe.Add(r.room, -int(uintptr(r.room))&(line-1)), p.steps(b.Cols)
+	ptr = unsafe.Add(r.room, -int(uintptr(r.room))&(line-1))
+	steps = p.steps(b.Cols)
 	if r.packed {
 		return ptr, steps
 	}

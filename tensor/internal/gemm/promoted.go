@@ -48,7 +48,9 @@ func BF16ToBF16Promoted(s *Scratch, c, a, b View, scales BlockScales) {
 // add adds the scaled sums of a run to sums. They are those of c from row i and column j on.
 func (b *BlockScales) add(sums, run View, i, j, at int) {
 	for r := range sums.Rows {
-		to, from, scale := row[float32](sums, r), row[float32](run, r)[:sums.Cols], b.A.Values[b.A.at(i+r, at)]
+		to := row[float32](sums, r)
+		from := row[float32](run, r)[:sums.Cols]
+		scale := b.A.Values[b.A.at(i+r, at)]
 		if b.B.perColumn() {
 			first := b.B.at(j, at)
 			vec.MulScaled(from, scale, from, b.B.Values[first:first+len(from)])
@@ -109,8 +111,11 @@ func (v *ScaleView) perColumn() bool { return v.Rows == 1 && v.RowStride == 1 }
 // setScales sets the scales of a run for the column panel that begins with column j.
 func (p *product) setScales(t *tile, j, run int) {
 	a, b := &p.mode.blocks.A, &p.mode.blocks.B
-	t.rowScales, t.rowScaleStride, t.rowScale = unsafe.Pointer(&a.Values[a.at(p.row, run)]), 4*a.RowStride, 0
-	t.columnScales, t.perColumn = unsafe.Pointer(&b.Values[b.at(p.col+j, run)]), 0
+	t.rowScales = unsafe.Pointer(&a.Values[a.at(p.row, run)])
+	t.rowScaleStride = 4 * a.RowStride
+	t.rowScale = 0
+	t.columnScales = unsafe.Pointer(&b.Values[b.at(p.col+j, run)])
+	t.perColumn = 0
 	if b.perColumn() {
 		t.perColumn = 1
 	}

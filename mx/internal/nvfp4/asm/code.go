@@ -11,19 +11,27 @@ import (
 // encode prints the encoder of 16 FP32 at a time. The nearest code is found as in
 // format.Element.EncodeScaled, and a random one as in EncodeStochastic.
 func encode(f *asmgen.File, along direction, stochastic bool) {
-	name, args := "encode"+string(along)+"AVX512", pointers("codes", "x", "factors")
+	name := "encode" + string(along) + "AVX512"
+	args := pointers("codes", "x", "factors")
 	if stochastic {
-		name, args = "encodeStochastic"+string(along)+"AVX512", append(args, asmgen.Arg("draws", "unsafe.Pointer"))
+		name = "encodeStochastic" + string(along) + "AVX512"
+		args = append(args, asmgen.Arg("draws", "unsafe.Pointer"))
 	}
 	fn := f.Func(name, name+" takes n blocks.", append(args, asmgen.Arg("n", "int"))...)
 	e := encoder{Func: fn, stochastic: stochastic}
-	codes, x, factors, n := fn.Load("codes"), fn.Load("x"), fn.Load("factors"), fn.Load("n")
+	codes := fn.Load("codes")
+	x := fn.Load("x")
+	factors := fn.Load("factors")
+	n := fn.Load("n")
 	if stochastic {
 		e.draws = fn.Load("draws")
 	}
 	c := constants{f, fn}
-	e.magnitude, e.largest, e.exponent = c.broadcast(name+"Magnitude", magnitude), c.broadcast(name+"Largest", math.Float32bits(6)), c.broadcast(name+"Exponent", exponent)
-	e.smallest, e.sign = c.broadcast(name+"Smallest", 127*one), c.broadcast(name+"Sign", 8)
+	e.magnitude = c.broadcast(name+"Magnitude", magnitude)
+	e.largest = c.broadcast(name+"Largest", math.Float32bits(6))
+	e.exponent = c.broadcast(name+"Exponent", exponent)
+	e.smallest = c.broadcast(name+"Smallest", 127*one)
+	e.sign = c.broadcast(name+"Sign", 8)
 	if stochastic {
 		e.perStep = c.broadcast(name+"PerStep", (254+16+1)*one%(1<<32))
 	} else {
@@ -92,7 +100,10 @@ func (e encoder) code(v asmgen.Vec) asmgen.Vec {
 func decode(f *asmgen.File, along direction) {
 	name := "decode" + string(along) + "AVX512"
 	fn := f.Func(name, name+" takes n blocks.", append(pointers("dst", "codes", "scales"), asmgen.Arg("n", "int"))...)
-	dst, codes, scales, n := fn.Load("dst"), fn.Load("codes"), fn.Load("scales"), fn.Load("n")
+	dst := fn.Load("dst")
+	codes := fn.Load("codes")
+	scales := fn.Load("scales")
+	n := fn.Load("n")
 	var numbers []uint32
 	for code := range 16 {
 		sign := uint32(code) >> 3 << 31

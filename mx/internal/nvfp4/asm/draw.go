@@ -9,13 +9,18 @@ import "spmoe/tensor/asmgen"
 func draw(f *asmgen.File) {
 	fn := f.Func("drawAVX512", "drawAVX512 writes the blocks of n·16 counters, each one greater than the previous. key has two words, counter four.",
 		append(pointers("out", "key", "counter"), asmgen.Arg("n", "int"))...)
-	out, key, counter, n := fn.Load("out"), fn.Load("key"), fn.Load("counter"), fn.Load("n")
+	out := fn.Load("out")
+	key := fn.Load("key")
+	counter := fn.Load("counter")
+	n := fn.Load("n")
 	c := constants{f, fn}
 	var order []uint32
 	for lane := range uint32(16) {
 		order = append(order, lane%4*4+lane/4)
 	}
-	start, sixteen, high := fn.Zs(4), c.broadcast("drawSixteen", 16), asmgen.K(1)
+	start := fn.Zs(4)
+	sixteen := c.broadcast("drawSixteen", 16)
+	high := asmgen.K(1)
 	for i, v := range start {
 		fn.I("VPBROADCASTD", counter.At(4*i), v)
 	}

@@ -13,8 +13,13 @@ import (
 func hadamard(f *asmgen.File) {
 	fn := f.Func("hadamardAVX512", "hadamardAVX512 transforms 16 rows of n vectors in place. The rows are stride bytes apart. Bit i of signs negates row i first.",
 		asmgen.Arg("x", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("n", "int"), asmgen.Arg("signs", "int"))
-	x, stride, n, signs, at := fn.Load("x"), fn.Load("stride"), fn.Load("n"), fn.Load("signs"), fn.GP()
-	negative, quarter := constants{f, fn}.broadcast("hadamardSign", 1<<31), constants{f, fn}.broadcast("hadamardQuarter", math.Float32bits(0.25))
+	x := fn.Load("x")
+	stride := fn.Load("stride")
+	n := fn.Load("n")
+	signs := fn.Load("signs")
+	at := fn.GP()
+	negative := constants{f, fn}.broadcast("hadamardSign", 1<<31)
+	quarter := constants{f, fn}.broadcast("hadamardQuarter", math.Float32bits(0.25))
 	v, t, flip := fn.Zs(16), fn.Z(), fn.Zs(1)
 	bit := fn.GP()
 	fn.CountDown(n, func() {

@@ -12,7 +12,9 @@ import (
 func amaxBlocks(f *asmgen.File) {
 	fn := f.Func("amaxBlocksAVX512", "amaxBlocksAVX512 takes n blocks.", append(pointers("out", "x"), asmgen.Arg("n", "int"))...)
 	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
-	mask, v, t := constants{f, fn}.broadcast("blockMagnitude", magnitude), fn.Z(), fn.Z()
+	mask := constants{f, fn}.broadcast("blockMagnitude", magnitude)
+	v := fn.Z()
+	t := fn.Z()
 	fn.CountDown(n, func() {
 		fn.I("VPANDD", x.At(0), mask, v)
 		fn.I("VEXTRACTI64X4", asmgen.Imm(1), v, t.Y())
@@ -34,7 +36,9 @@ func amaxBlocks(f *asmgen.File) {
 func amaxWords(f *asmgen.File) {
 	fn := f.Func("amaxWordsAVX512", "amaxWordsAVX512 takes n vectors of 32 BF16 and updates the 32 words at most.", append(pointers("most", "x"), asmgen.Arg("n", "int"))...)
 	most, x, n := fn.Load("most"), fn.Load("x"), fn.Load("n")
-	mask, m, v := constants{f, fn}.broadcast("wordMagnitude", 0x7fff7fff), fn.Z(), fn.Z()
+	mask := constants{f, fn}.broadcast("wordMagnitude", 0x7fff7fff)
+	m := fn.Z()
+	v := fn.Z()
 	fn.I("VMOVDQU64", most.At(0), m)
 	fn.CountDown(n, func() {
 		fn.I("VPANDD", x.At(0), mask, v)
@@ -50,14 +54,21 @@ func amaxWords(f *asmgen.File) {
 func scales(f *asmgen.File) {
 	fn := f.Func("scalesAVX512", "scalesAVX512 takes n groups of 16 blocks.",
 		append(pointers("codes", "factors", "amax"), asmgen.Arg("n", "int"), asmgen.Arg("encode", "float32"), asmgen.Arg("decode", "float32"), asmgen.Result("odd", "bool"))...)
-	codes, factors, amax, n := fn.Load("codes"), fn.Load("factors"), fn.Load("amax"), fn.Load("n")
+	codes := fn.Load("codes")
+	factors := fn.Load("factors")
+	amax := fn.Load("amax")
+	n := fn.Load("n")
 	c := constants{f, fn}
 	encode, decode := fn.Z(), fn.Z()
 	fn.I("VBROADCASTSS", fn.Slot("encode"), encode)
 	fn.I("VBROADCASTSS", fn.Slot("decode"), decode)
-	largest, expo := c.broadcast("e4m3Largest", math.Float32bits(448)), c.broadcast("scaleExponent", exponent)
-	smallest, step := c.broadcast("e4m3Smallest", (127-6)*one), c.broadcast("e4m3Step", 20*one)
-	unit, most, inf := c.broadcast("floatOne", math.Float32bits(1)), c.broadcast("floatMost", math.Float32bits(math.MaxFloat32)), c.broadcast("scaleInfinity", exponent)
+	largest := c.broadcast("e4m3Largest", math.Float32bits(448))
+	expo := c.broadcast("scaleExponent", exponent)
+	smallest := c.broadcast("e4m3Smallest", (127-6)*one)
+	step := c.broadcast("e4m3Step", 20*one)
+	unit := c.broadcast("floatOne", math.Float32bits(1))
+	most := c.broadcast("floatMost", math.Float32bits(math.MaxFloat32))
+	inf := c.broadcast("scaleInfinity", exponent)
 	nan := c.broadcast("e4m3NaN", 0x7f)
 	a, s, own, grid, value := fn.Z(), fn.Z(), fn.Z(), fn.Z(), fn.Z()
 	odd, any := asmgen.K(1), asmgen.K(2)
