@@ -94,9 +94,13 @@ func (x *indexer) chooseKeys(p phase, i *indexState) {
 		p.decoding.choose(p.ex, p.layer, x.cfg.IndexTopK, x.operandsOf(p, i), p.choiceMemory)
 		return
 	}
+	p.observe("index_queries", i.q)
+	p.observe("index_keys", i.k)
+	p.observe("index_weights", i.w)
 	of := x.operandsOf(p, i)
 	i.chosen = p.choiceMemory(8 * of.KeyWords() * i.q.Dim(0))
 	tensor.ChooseKeys(p.ex, i.chosen.U64(), x.cfg.IndexTopK, of)
+	p.observe("index_choice", i.chosen)
 	p.chosen = i.chosen
 }
 

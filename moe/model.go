@@ -177,7 +177,8 @@ func (m *Model) mainBlocks() []*block { return m.blocks[:len(m.blocks)-m.stage.A
 func (m *Model) Mesh() Mesh { return m.mesh }
 
 // Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in",
-// "layer1_topk_index" (int32) and so on. They are valid during the call only. A nil f ends it.
+// "layer1_topk_index" (int32) and so on. They are valid during the call only. f may change
+// "layer0_index_choice", the bits of chosen keys. A nil f ends it.
 func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
 
 // Params returns all parameters of this rank in a fixed order.
