@@ -1,6 +1,10 @@
 package moe
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
 
 // likeV4 gives a model what DeepSeek-V4 has.
 func likeV4(c *Config) {
@@ -22,6 +26,7 @@ func TestV4Gradients(t *testing.T) {
 		"all kinds":         {13, func(c *Config) { c.Layers, c.HashLayers = 4, 2 }, false},
 		"documents":         {13, func(c *Config) { c.Layers = 3 }, true},
 		"YaRN, long window": {13, func(c *Config) { stretched(c); c.YaRN.MScale, c.YaRN.MScaleAllDim, c.Window = 0, 0, 40 }, true},
+		"below one rate":    {3, func(c *Config) { c.CSARate, c.HCARate = 2, 4 }, true},
 		"no hash layer":     {9, func(c *Config) { c.HashLayers, c.SwiGLULimit, c.Attention = 0, 10, "hca" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -32,6 +37,23 @@ func TestV4Gradients(t *testing.T) {
 			}
 			checkGradients(t, cfg, b)
 		})
+	}
+}
+
+// TestBelowRates: layers without a whole window have no entries. With the positions of other layers
+// they are layers with a window only, and their compressors have no gradients.
+func TestBelowRates(t *testing.T) {
+	below := with(tiny(), likeV4, func(c *Config) { c.CSARate, c.HCARate, c.CompressTheta = 4, 5, c.RopeTheta })
+	for _, seq := range []int{1, 3} {
+		b := batchOf(6, 3, seq, below.Vocab)
+		got := way{}.train(t, below, defaultOutputSizes(), "fp32", b)
+		want := way{}.train(t, with(below, func(c *Config) { c.Attention = slidingAttention }), defaultOutputSizes(), "fp32", b)
+		for name, grad := range got.grads {
+			if strings.Contains(name, ".compressor.") {
+				want.grads[name] = make([]float32, len(grad))
+			}
+		}
+		got.equals(t, fmt.Sprintf("%d tokens", seq), want)
 	}
 }
 
