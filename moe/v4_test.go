@@ -27,7 +27,7 @@ func TestV4Gradients(t *testing.T) {
 		"documents":         {13, func(c *Config) { c.Layers = 3 }, true},
 		"YaRN, long window": {13, func(c *Config) { stretched(c); c.YaRN.MScale, c.YaRN.MScaleAllDim, c.Window = 0, 0, 40 }, true},
 		"below one rate":    {3, func(c *Config) { c.CSARate, c.HCARate = 2, 4 }, true},
-		"no hash layer":     {9, func(c *Config) { c.HashLayers, c.SwiGLULimit, c.Attention = 0, 10, "hca" }, false},
+		"no hash layer":     {9, func(c *Config) { c.HashLayers, c.SwiGLULimit, c.Attention, c.StreamEps = 0, 10, "hca", 0.05 }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := with(tiny(), likeV4, c.edit)
