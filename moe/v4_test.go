@@ -2,6 +2,7 @@ package moe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -54,6 +55,26 @@ func TestBelowRates(t *testing.T) {
 			}
 		}
 		got.equals(t, fmt.Sprintf("%d tokens", seq), want)
+	}
+}
+
+// TestHashTable: the experts of a token are distinct, all experts have tokens, and layers differ.
+func TestHashTable(t *testing.T) {
+	cfg := with(tiny(), likeV4)
+	var b builder
+	table := b.hashTable(cfg, 0)
+	seen := map[float32]bool{}
+	for token := range cfg.Vocab {
+		row := slices.Clone(table.Index(token).F32())
+		for _, e := range row {
+			seen[e] = true
+		}
+		if slices.Sort(row); len(slices.Compact(row)) != cfg.TopK {
+			t.Errorf("token %d has the experts %v", token, table.Index(token).F32())
+		}
+	}
+	if len(seen) != cfg.Experts || slices.Equal(table.Bytes(), b.hashTable(cfg, 1).Bytes()) {
+		t.Errorf("%d of %d experts have tokens, or two layers have one table", len(seen), cfg.Experts)
 	}
 }
 
