@@ -118,9 +118,9 @@ func distance(got []float32, want []float64) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// Steps of tall and wide matrices follow the formulas in float64, with any scale, a clipped gradient,
-// QK-clip and another rate for matrices, and so do those of two matrices in one parameter. TestCheckMuon of package golden has those of
-// PyTorch.
+// Steps of tall and wide matrices follow the formulas in float64, with any scale, a clipped
+// gradient, QK-clip and another rate for matrices. So do those of two matrices in one parameter.
+// TestMuonReference has those of PyTorch.
 func TestMuonStep(t *testing.T) {
 	for _, scale := range MuonScales() {
 		checkMuonSteps(t, scale, 24, 10, 0)
