@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/tensor"
 )
 
 // likeV4 gives a model what DeepSeek-V4 has.
@@ -75,6 +77,15 @@ func TestHashTable(t *testing.T) {
 	}
 	if len(seen) != cfg.Experts || slices.Equal(table.Bytes(), b.hashTable(cfg, 1).Bytes()) {
 		t.Errorf("%d of %d experts have tokens, or two layers have one table", len(seen), cfg.Experts)
+	}
+}
+
+// The optimizer updates the output of each group of heads as a matrix.
+func TestMatricesOfGroups(t *testing.T) {
+	for _, p := range alone(t, with(tiny(), likeV4), tensor.FP32, 8).model.Params() {
+		if grouped := strings.HasSuffix(p.Name, ".o_a_proj.weight"); grouped && p.Matrices != 2 || !grouped && p.Matrices != 0 {
+			t.Errorf("%s has %d matrices", p.Name, p.Matrices)
+		}
 	}
 }
 
