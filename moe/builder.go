@@ -111,7 +111,7 @@ func (b *builder) linear(l *linear, part Part, name string, out, in int, init In
 // rows appends one parameter, whose rows are those of several linear layers of [out, in].
 func (b *builder) rows(layers []linear, part Part, name string, out, in int, init Init) {
 	at := b.lengths[b.dense]
-	p := &Param{Name: name + ".weight", Dims: []int{len(layers) * out, in}, Init: init}
+	p := &Param{Name: name + ".weight", Dims: []int{len(layers) * out, in}, Init: init, Matrices: len(layers)}
 	b.add(b.dense, &layers[0].weight, part, []int{out, in}, p)
 	for i := range layers {
 		if i > 0 {

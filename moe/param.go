@@ -13,11 +13,13 @@ type Param struct {
 	// weights that the forward pass reads, in the group's working type
 	Work tensor.Tensor
 	// FP32 gradient; the zero Tensor in a model for inference
-	Grad  tensor.Tensor
-	Init  Init
-	Part  PartKey // the part of the model that it belongs to
-	Class Class
-	Heads *HeadRows // of a projection that QK-clip scales
+	Grad tensor.Tensor
+	Init Init
+	// The number of linear layers that have equal shares of its rows; 0: one has all.
+	Matrices int
+	Part     PartKey // the part of the model that it belongs to
+	Class    Class
+	Heads    *HeadRows // of a projection that QK-clip scales
 	// The optimizer leaves it as it is, and its gradient is not part of the norm.
 	Frozen bool
 }

@@ -346,7 +346,12 @@ func optimizerRuns(t *testing.T) map[string]func() config.Config {
 		}
 	}
 	return map[string]func() config.Config{
-		"Muon":         with("bf16", func(c *config.Config) { useMuon(&c.Optimizer) }),
+		"Muon": with("bf16", func(c *config.Config) { useMuon(&c.Optimizer) }),
+		"Muon of DeepSeek-V4": func() config.Config {
+			cfg := v4Run(t, "bf16")
+			cfg.Seq, cfg.Optimizer.Name, cfg.Optimizer.Scale = 32, "muon", "deepseek_v4"
+			return cfg
+		},
 		"BF16 moments": with("bf16", func(c *config.Config) { c.Optimizer.Moments = "bf16" }),
 	}
 }

@@ -24,7 +24,7 @@ type Config struct {
 	ClipNorm    float64 `toml:"clip_norm" help:"maximum global gradient norm; 0: no clipping"`
 
 	Momentum     float64 `toml:"momentum,omitempty" help:"muon: decay of the momentum"`
-	Scale        string  `toml:"scale,omitempty" help:"muon: factor of a step of a matrix: match_rms_adamw, for the learning rate of adamw, or original"`
+	Scale        string  `toml:"scale,omitempty" help:"muon: factor of a step of a matrix: match_rms_adamw, for the learning rate of adamw, original, or deepseek_v4, which has other Newton-Schulz iterations, too"`
 	NewtonSchulz string  `toml:"newton_schulz,omitempty" help:"muon: type of the operands of Newton-Schulz iterations: bf16 or fp32"`
 	MatrixRate   float64 `toml:"matrix_rate,omitempty" help:"muon: learning rate of matrices, as a multiple of optimizer.lr"`
 	QKClip       float64 `toml:"qk_clip,omitempty" help:"muon: scale queries and keys of a head down after a step in which one of its attention scores exceeded this, 100 in Kimi K2; 0: no QK-clip"`

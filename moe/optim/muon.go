@@ -18,29 +18,42 @@ import (
 //	o = NewtonSchulz(m·momentum + (1-m)·g)
 //	master = (1 - lr·decay)·master - lr·factor·o
 //
-// Each weight of linear layers is a matrix, and so is each of a routed expert. AdamW updates the
-// rest: embedding, head, norms and routers. QK-clip follows the step of a projection of queries or
-// keys: see [moe.HeadRows].
+// Each weight of linear layers is a matrix, and so is each of a routed expert. A parameter may have
+// several, of equal rows: see [moe.Param]. AdamW updates the rest: embedding, head, norms and
+// routers. QK-clip follows the step of a projection of queries or keys: see [moe.HeadRows].
 type Muon struct {
 	Momentum     float64
-	Scale        string       // gives the factor: see MuonScales
+	Scale        string       // gives the factor and the iterations: see MuonScales
 	NewtonSchulz tensor.DType // of its operands: FP32 or BF16
 	Rate         float64      // learning rate of matrices, as a multiple of the schedule's
 	QKClip       float64      // largest attention score; 0: no QK-clip
 	Rest         AdamW        // also has the weight decay of matrices, and the type of their momentum
 }
 
-// muonScales are the factors of a step of a [rows, cols] matrix.
-var muonScales = map[string]func(rows, cols float64) float64{
+// muonScale is the factor of a step of a [rows, cols] matrix, and the iterations of its direction.
+type muonScale struct {
+	factor     func(rows, cols float64) float64
+	iterations []Polynomial
+}
+
+var muonScales = map[string]muonScale{
 	// of the original Muon: the same spectral norm relative to the root of the shape
-	"original": func(rows, cols float64) float64 { return math.Sqrt(max(1, rows/cols)) },
+	"original": {func(rows, cols float64) float64 { return math.Sqrt(max(1, rows/cols)) }, fiveSteps},
 	// arXiv:2502.16982, 2.2: the root mean square of a step is that of AdamW, about 0.2, so that
 	// both can have one learning rate
-	"match_rms_adamw": func(rows, cols float64) float64 { return 0.2 * math.Sqrt(max(rows, cols)) },
+	"match_rms_adamw": {rootMeanSquare(0.2), fiveSteps},
+	// DeepSeek-V4: more iterations, whose singular values are nearly 1. No file of its own training
+	// has verified these.
+	"deepseek_v4": {rootMeanSquare(0.18), tenSteps},
+}
+
+// rootMeanSquare returns the factor that gives a step about this root mean square.
+func rootMeanSquare(rms float64) func(rows, cols float64) float64 {
+	return func(rows, cols float64) float64 { return rms * math.Sqrt(max(rows, cols)) }
 }
 
 // MuonScales lists the names of the factors.
-func MuonScales() []string { return []string{"match_rms_adamw", "original"} }
+func MuonScales() []string { return []string{"match_rms_adamw", "original", "deepseek_v4"} }
 
 // Validate returns an error for the first invalid field.
 func (c Muon) Validate() error {
@@ -91,12 +104,20 @@ func (c Muon) Prepare(s Step) Update {
 		tensor.LinearSum(ex, momentum, m, before, rest, r.Grad, tensor.LinearSums{X: &r.Sums.Read[1], Y: &r.Sums.Grad, Dst: &r.Sums.Wrote[1]})
 		direction := ex.New(tensor.FP32, rows, cols)
 		tensor.LinearSum(ex, direction, m, momentum, rest, r.Grad, tensor.LinearSums{})
-		o := NewtonSchulz(ex, direction, c.NewtonSchulz)
 
-		lr := s.LR * c.Rate
-		factor := muonScales[c.Scale](float64(rows), float64(cols))
+		matrices := max(r.Param.Matrices, 1)
+		rows /= matrices
+		lr, scale := s.LR*c.Rate, muonScales[c.Scale]
+		factor := scale.factor(float64(rows), float64(cols))
 		master, old := r.Master()
-		tensor.LinearSum(ex, master, float32(1-float64(lr*c.Rest.WeightDecay)), old, float32(-lr*factor), o, tensor.LinearSums{X: &r.Sums.Read[0]})
+		for i := range matrices {
+			own := ex.Mark()
+			o := NewtonSchulz(ex, direction.Slice(i*rows, (i+1)*rows), c.NewtonSchulz, scale.iterations)
+			lo, hi := i*rows*cols, (i+1)*rows*cols
+			tensor.LinearSum(ex, master.Slice(lo, hi), float32(1-float64(lr*c.Rest.WeightDecay)), old.Slice(lo, hi), float32(-lr*factor), o,
+				tensor.LinearSums{X: &r.Sums.Read[0]})
+			ex.Release(own)
+		}
 		if c.QKClip > 0 {
 			r.Param.Heads.Clip(c.QKClip, master.F32())
 		}
