@@ -39,8 +39,8 @@ func TestPassTree(t *testing.T) {
 	}
 }
 
-// Passes of 2^i sequences, then of ever smaller powers of two, have the sum of single sequences. One
-// sum in a wrong order may round to the same number, but not those of many trials.
+// Passes of 2^i sequences, then of ever smaller powers of two, have the sum of single sequences.
+// One sum in a wrong order may round to the same number, but not those of many trials.
 func TestUnequalPasses(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
 	tables := []struct {
