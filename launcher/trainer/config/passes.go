@@ -96,12 +96,8 @@ func (c Config) CutsHosts(ranks int, first []int) bool {
 	l := c.LayoutOrDefault(ranks)
 	for stage := range l.PP {
 		on := l.OnHosts(stage, first)
-		if len(on) < 2 || slices.Min(on) != slices.Max(on) {
-			continue
-		}
-		// the ranks of a host that read different sequences
-		if each := max(on[0]/l.Sharers(), 1); each != floorPower(each) {
-			return true
+		if len(on) > 1 && slices.Min(on) == slices.Max(on) && on[0] != floorPower(on[0]) {
+			return true // those that share sequences are a power of two
 		}
 	}
 	return false

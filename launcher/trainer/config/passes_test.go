@@ -65,6 +65,7 @@ func TestCutsHosts(t *testing.T) {
 		"stages on single hosts":  {6, 2, 1, []int{0, 3}, false},
 		"stages on several hosts": {12, 2, 1, []int{0, 3, 6, 9}, true},
 		"the last stage only":     {18, 3, 1, []int{0, 6, 12, 15}, true},
+		"the second stage only":   {12, 2, 1, []int{0, 2, 4, 6, 9}, true},
 		"3 groups on each":        {12, 1, 2, []int{0, 6}, true},
 		"2 groups on each":        {8, 1, 2, []int{0, 4}, false},
 		"groups that hosts cut":   {6, 1, 2, []int{0, 1, 2, 3, 4, 5}, false},
