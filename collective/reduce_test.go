@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -183,4 +184,21 @@ func TestReduceScatter(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Pieces of a part that travel one after another over hosts do not meet in memory, and each host
+// has several subtrees of the tree.
+func TestPiecesOfHosts(t *testing.T) {
+	err := runHosts([]int{3, 2}, func(c *Comm) error {
+		counts := slices.Repeat([]int{mostPiece/4 + 100}, c.Size())
+		src, dst := floats(c.Rank(), sum(counts)), make([]float32, counts[0])
+		if err := ReduceScatter(c, dst, src, counts, Sum); err != nil {
+			return err
+		}
+		want := expected(c, len(src), floats, func(a, b float32) float32 { return a + b })
+		return wantEqual("pieces", dst, want[counts[0]*c.Rank():][:counts[0]])
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }

@@ -54,6 +54,7 @@ var refusals = [][2]string{
 
 	{"-np 0 train", "1 or more"},
 	{"-np 1000 train", "at most 256"},
+	{"inspect debug -np 5000", "at most 4096"},
 	{"-np 3 train", "16 experts"},
 	{"-np 4 train --batch 6", "multiple"},
 	{"train --ranks process --spares -1", "--spares is -1"},

@@ -40,15 +40,28 @@ func TestPassTree(t *testing.T) {
 }
 
 // Passes of 2^i sequences, then of ever smaller powers of two, have the sum of single sequences.
+// One sum in a wrong order may round to the same number, but not those of many trials.
 func TestUnequalPasses(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
-	for _, sizes := range [][]int{{2, 1}, {4, 1}, {4, 2, 1}, {2, 2, 1}, {4, 4, 4, 2, 1}, {8, 8, 8, 4, 1}, {1, 1, 1, 1, 1}} {
+	tables := []struct {
+		sizes  []int
+		copies int
+	}{
+		{[]int{2, 1}, 0},
+		{[]int{4, 2, 1}, 1},
+		{[]int{4, 4, 2}, 0},
+		{[]int{4, 4, 4, 2, 1}, 2},
+		{[]int{8, 8, 8, 4, 1}, 2},
+		{[]int{1, 1, 1, 1, 1}, 1},
+	}
+	for i := range 64 * len(tables) {
+		sizes, copies := tables[i%len(tables)].sizes, tables[i%len(tables)].copies
 		result, x := tensor.New(tensor.FP32, 1), []float32(nil)
 		tree := newSumTree(result)
 		for i, size := range sizes {
 			part := make([]float32, size)
 			for j := range part {
-				part[j] = rng.Float32()
+				part[j] = float32(rng.NormFloat64())
 			}
 			x = append(x, part...)
 			to, adds := tree.next(ex, size, i == len(sizes)-1)
@@ -59,7 +72,10 @@ func TestUnequalPasses(t *testing.T) {
 			tree.push(ex, i == len(sizes)-1)
 		}
 		if got, want := result.F32()[0], balanced(x); got != want {
-			t.Errorf("passes of %v: %v, want %v", sizes, got, want)
+			t.Fatalf("passes of %v: %v, want %v", sizes, got, want)
+		}
+		if n := len(tree.copies()); n != copies {
+			t.Fatalf("passes of %v: %d copies, want %d", sizes, n, copies)
 		}
 	}
 }

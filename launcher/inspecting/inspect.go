@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 
-	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/report"
@@ -170,11 +169,15 @@ func (f *inspectFlags) configure(args []string) (cfg config.Config, err error) {
 	return cfg, nil
 }
 
+// mostRanks is the maximum number of ranks of a model that is described. A run has fewer: see
+// collective.MaxRanks.
+const mostRanks = 4096
+
 // check returns an error if sizes cannot be computed for a configuration. It ignores what only
 // prevents a run.
 func (f *inspectFlags) check(cfg config.Config) error {
-	if f.ranks < 1 || f.ranks > collective.MaxRanks {
-		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
+	if f.ranks < 1 || f.ranks > mostRanks {
+		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, mostRanks)
 	}
 	_, err := cfg.DType()
 	if err := errors.Join(err, cfg.Model.Validate()); err != nil {

@@ -75,6 +75,7 @@ type Job struct {
 
 	cfg     config.Config
 	ranks   int
+	first   []int // the first rank of each host
 	report  events.Reporter
 	corpus  events.Corpus
 	data    *datasets.Data
@@ -124,7 +125,7 @@ func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, newDat
 		return nil, err
 	}
 	j := newJob(cfg, n, report)
-	j.newData = newData
+	j.newData, j.first = newData, on.FirstRanks(n)
 	if err := j.read(resume); err != nil {
 		return nil, err
 	}
@@ -386,7 +387,7 @@ func (j *Job) start(peak float64, cores int) events.Start {
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, Tokenizer: j.describeTokenizer(), From: j.progress.Step,
-		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.LayoutNotices(j.cfg, j.ranks), estimate.TextNotices(j.data, j.tokenizer)),
+		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.LayoutNotices(j.cfg, j.ranks, j.first), estimate.TextNotices(j.data, j.tokenizer)),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()

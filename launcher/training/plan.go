@@ -117,7 +117,7 @@ func (f *TrainFlags) describe(cfg config.Config, from string, env cli.Env) error
 	if on := f.ranks.Host(env); on.Processes > 1 {
 		fmt.Fprintf(env.Out, "# memory of %d processes, with the launcher: %s\n", on.Processes, system.Bytes(estimate.Need(cfg, f.ranks.Count, on)))
 	}
-	for _, note := range slices.Concat(f.notes, notices, estimate.LayoutNotices(cfg, f.ranks.Count)) {
+	for _, note := range slices.Concat(f.notes, notices, estimate.LayoutNotices(cfg, f.ranks.Count, f.ranks.Host(env).FirstRanks(f.ranks.Count))) {
 		fmt.Fprintf(env.Out, "# NOTE: %s\n", note)
 	}
 	return nil

@@ -89,3 +89,16 @@ func (c Config) CutsSubtrees(ranks int) bool {
 	}
 	return odd || whole+len(rest) > 1 && data != floorPower(data)
 }
+
+// CutsHosts reports whether hosts, the first rank of each in first, have ranks that are no subtree
+// of the sum over ranks. Equal hosts add up the dense gradients of their own ranks before others.
+func (c Config) CutsHosts(ranks int, first []int) bool {
+	l := c.LayoutOrDefault(ranks)
+	for stage := range l.PP {
+		on := l.OnHosts(stage, first)
+		if len(on) > 1 && slices.Min(on) == slices.Max(on) && on[0] != floorPower(on[0]) {
+			return true // those that share sequences are a power of two
+		}
+	}
+	return false
+}

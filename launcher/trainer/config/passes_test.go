@@ -49,3 +49,34 @@ func TestPassSizes(t *testing.T) {
 		}
 	}
 }
+
+// Equal hosts keep the tree over ranks if each has a power of two of those that read different
+// sequences. Unequal hosts send the sums of subtrees.
+func TestCutsHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		ranks, pp, cp int
+		first         []int
+		want          bool
+	}{
+		"one host":                {6, 1, 1, []int{0}, false},
+		"3 and 3":                 {6, 1, 1, []int{0, 3}, true},
+		"2, 2 and 2":              {6, 1, 1, []int{0, 2, 4}, false},
+		"3 and 5":                 {8, 1, 1, []int{0, 3}, false},
+		"stages on single hosts":  {6, 2, 1, []int{0, 3}, false},
+		"stages on several hosts": {12, 2, 1, []int{0, 3, 6, 9}, true},
+		"the last stage only":     {18, 3, 1, []int{0, 6, 12, 15}, true},
+		"the second stage only":   {12, 2, 1, []int{0, 2, 4, 6, 9}, true},
+		"3 groups on each":        {12, 1, 2, []int{0, 6}, true},
+		"2 groups on each":        {8, 1, 2, []int{0, 4}, false},
+		"groups that hosts cut":   {6, 1, 2, []int{0, 1, 2, 3, 4, 5}, false},
+	} {
+		cfg, err := config.Default("debug")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Batch, cfg.PP, cfg.CP, cfg.EP, cfg.Model.Layers = 72, c.pp, c.cp, 1, 6
+		if got := cfg.CutsHosts(c.ranks, c.first); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -208,8 +208,9 @@ func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
 	return all
 }
 
-// LayoutNotices describes results whose bits depend on the layout.
-func LayoutNotices(c config.Config, ranks int) (all []string) {
+// LayoutNotices describes results whose bits depend on the layout. first has the first rank of each
+// host.
+func LayoutNotices(c config.Config, ranks int, first []int) (all []string) {
 	one := c
 	one.SetLayout(mesh.Default(1))
 	precision, _ := c.Recipe() // it was checked
@@ -218,6 +219,9 @@ func LayoutNotices(c config.Config, ranks int) (all []string) {
 	}
 	if c.CutsSubtrees(ranks) {
 		all = append(all, fmt.Sprintf("%d ranks read passes of %d sequences each, which cut the sum over sequences where one rank does not, so results have other bits: give a power of two of ranks that read different sequences, without chain_passes, ep_capacity, and scales of tensors", c.DataRanks(ranks), c.RankBatch(ranks)))
+	}
+	if c.CutsHosts(ranks, first) {
+		all = append(all, "each host adds up the dense gradients of its ranks first, and their number is no power of two, so results have other bits than on one host: give a power of two of ranks per host that read different sequences, or hosts with unequal numbers of ranks")
 	}
 	if n := precision.TokenBlock(); c.Seq%n != 0 {
 		all = append(all, fmt.Sprintf("%s has blocks of %d tokens, and a sequence has %d: another number of ranks cuts blocks in other places, so results have other bits: give a --seq that is a multiple of %d", precision.Name, n, c.Seq, n))
