@@ -149,13 +149,8 @@ const (
 	wgradTile      = 32
 )
 
-// divide returns the rows of the next weight that each rank computes, of n, in whole units. If
-// there are too few for all ranks, the first rank to get some changes from weight to weight.
-func (h *host) divide(n, unit int) [][2]int {
-	return h.assign(divideRows(n, h.comm.Size(), unit))
-}
-
-// assign gives parts to ranks, at most one to each.
+// assign gives parts of the next weight to ranks, at most one to each. If there are too few for all
+// ranks, the first rank to get some changes from weight to weight.
 func (h *host) assign(parts [][2]int) [][2]int {
 	ranks := h.comm.Size()
 	all := make([][2]int, ranks)

@@ -71,7 +71,7 @@ func (w way) train(t *testing.T, cfg Config, sizes outputSizes, precision string
 		head.unit = sizes.unit(cfg.Vocab)
 		m.output.sizes = sizes
 		if head.rows = [2]int{0, cfg.Vocab}; m.host != nil {
-			head.rows = m.host.divide(cfg.Vocab, head.unit)[m.host.comm.Rank()]
+			head.rows = m.host.assign(divideRows(cfg.Vocab, m.host.comm.Size(), head.unit))[m.host.comm.Rank()]
 		}
 		head.passes = newSumTree(head.own())
 		ex := tensor.NewParallelExec(max(w.threads, 1))

@@ -27,9 +27,6 @@ var wireCast = mx.Cast{Format: mx.E4M3, Mode: mx.RCEIL}
 // wireNames names the plain wire after the usual type of activations.
 var wireNames = [...]string{Plain: "bf16", MXFP8: "mxfp8"}
 
-// WireNames lists the names of the wires.
-func WireNames() []string { return wireNames[:] }
-
 // ParseWire returns the wire of a name.
 func ParseWire(name string) (Wire, error) {
 	if i := slices.Index(wireNames[:], name); i >= 0 {
