@@ -59,8 +59,7 @@ func newMixer(b *builder, cfg Config, prefix string, head bool) *mixer {
 	m.project.part = Streams
 	outputs, scales := cfg.mixOutputs(), 3
 	if head {
-		outputs = cfg.ResidualStreams
-		scales = 1
+		outputs, scales = cfg.ResidualStreams, 1
 	}
 	dims := []int{outputs, cfg.ResidualDim()}
 	b.add(b.norms, &m.project.weight, Streams, dims, &Param{Name: prefix + "fn", Dims: dims, Init: truncNormal(linearStd)})
@@ -79,9 +78,7 @@ func (m *mixer) read(p phase, x tensor.Tensor, s *mixState) tensor.Tensor {
 		return x
 	}
 	p.in(Streams)
-	ex := p.ex
-	tokens := x.Dim(0)
-	n := m.streams
+	ex, tokens, n := p.ex, x.Dim(0), m.streams
 	s.x = x
 	s.rstd = p.saved.New(tensor.FP32, tokens)
 	s.raw = p.saved.New(tensor.FP32, tokens, m.project.W.Dim(0))
@@ -181,16 +178,12 @@ func (m *mixer) backward(p phase, dy, din tensor.Tensor, norm *rmsNorm, of *norm
 // the head have no dy.
 func (m *mixer) inputGradient(p phase, dx, dy, dh tensor.Tensor, s *mixState) {
 	p.in(Streams)
-	ex := p.ex
-	tokens := dh.Dim(0)
-	n := m.streams
-	outputs := s.raw.Dim(1)
+	ex, tokens, n, outputs := p.ex, dh.Dim(0), m.streams, s.raw.Dim(1)
 	s.dlogits = p.saved.New(tensor.FP32, tokens, outputs)
 	s.dscale = p.saved.New(tensor.FP32, tokens, m.scale.W.Dim(0))
 	s.flat = m.normalize(p, p.saved, s)
 	s.project.x = &s.flat
-	draw := p.saved.New(tensor.FP32, tokens, outputs)
-	dim := dh.Dim(1)
+	draw, dim := p.saved.New(tensor.FP32, tokens, outputs), dh.Dim(1)
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	job := mixing{mixer: m, mixState: s, draw: draw, dpre: ex.New(tensor.FP32, tokens, n)}
@@ -240,8 +233,7 @@ type mixing struct {
 func (m mixing) rows(t int, pre, post, comb tensor.Tensor) (parts [3][]float32) {
 	parts[0] = pre.Index(t).F32()
 	if !m.head {
-		parts[1] = post.Index(t).F32()
-		parts[2] = comb.Index(t).F32()
+		parts[1], parts[2] = post.Index(t).F32(), comb.Index(t).F32()
 	}
 	return parts
 }
@@ -280,8 +272,7 @@ func mixWeights(ex *tensor.Exec, m mixing, lo, hi int) {
 
 // sinkhorn returns memory for the comb of a token.
 func (m mixing) sinkhorn(ex *tensor.Exec) sinkhorn {
-	n := m.streams
-	d := divisions(m.iterations)
+	n, d := m.streams, divisions(m.iterations)
 	return sinkhorn{
 		n: n, eps: m.eps, first: ex.New(tensor.FP32, n*n).F32(),
 		after: ex.New(tensor.FP32, d*n*n).F32(), sums: ex.New(tensor.FP32, d*n).F32(),
@@ -298,8 +289,7 @@ func (m mixing) positive(s *sinkhorn, t int) []float32 {
 
 // mixBackward sets dlogits, dscale and draw of tokens [lo, hi).
 func mixBackward(ex *tensor.Exec, m mixing, lo, hi int) {
-	work := m.sinkhorn(ex)
-	scale := m.scale.W.Reshape(m.scale.W.Len()).F32()
+	work, scale := m.sinkhorn(ex), m.scale.W.Reshape(m.scale.W.Len()).F32()
 	for t := lo; t < hi; t++ {
 		d := m.dlogits.Index(t).F32()
 		dscale := m.dscale.Index(t).F32()

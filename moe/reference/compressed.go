@@ -27,9 +27,7 @@ type entry struct {
 // entries lists those of each sequence. Windows begin again at each document. What is left at the
 // end of one makes no entry.
 func (f *formula) entries() (all [][]entry) {
-	n := f.batch.Seq
-	ratio := f.Ratio(f.layer)
-	documents := f.batch.documents()
+	n, ratio, documents := f.batch.Seq, f.Ratio(f.layer), f.batch.documents()
 	if f.is("entries_cross_documents") {
 		documents = nil
 	}
@@ -83,17 +81,14 @@ func (f *formula) entryMask(s int, list []entry) []float64 {
 	places := f.positions(0)
 	crossing := f.is("entries_cross_documents")
 	late := pick(f, map[string]int{"entries_late": 0}, 1)
-	all := f.is("entries_not_causal")
-	none := f.is("entries_missing")
+	all, none := f.is("entries_not_causal"), f.is("entries_missing")
 	mask := make([]float64, n*len(list))
 	for i := range n {
 		at := s*n + i
 		for k, e := range list {
-			place := at - starts[at]
-			same := e.start == starts[at]
+			place, same := at-starts[at], e.start == starts[at]
 			if crossing {
-				place = int(places[at])
-				same = true
+				place, same = int(places[at]), true
 			}
 			if !same || none || e.index >= (place+late)/ratio && !all {
 				mask[i*len(list)+k] = math.Inf(-1)
@@ -116,8 +111,7 @@ func (f *formula) pool(path string, kv, gate *node) *node {
 	slots, at, seen := f.slots(w, kv.cols)
 	rows := len(seen) / slots
 	if !f.is("position_bias_missing") {
-		ratio := f.Ratio(f.layer)
-		starts := f.starts()
+		ratio, starts := f.Ratio(f.layer), f.starts()
 		which := make([]int, gate.rows)
 		for t := range which {
 			if which[t] = (t - starts[t]) % ratio; f.is("entries_cross_documents") {
@@ -157,8 +151,7 @@ func (f *formula) pool(path string, kv, gate *node) *node {
 // slots returns where the terms of each channel of each entry are in a projection of some columns,
 // and a mask of those that are there: a row for each channel of width w.
 func (f *formula) slots(w, cols int) (slots int, at func(r, i int) int, seen []float64) {
-	ratio := f.Ratio(f.layer)
-	overlap := cols == 2*w
+	ratio, overlap := f.Ratio(f.layer), cols == 2*w
 	before, own := 0, 0 // columns
 	if slots = ratio; overlap {
 		slots, own = 2*ratio, w
@@ -217,8 +210,7 @@ func (f *formula) entryIndex(path string, in []*node) *node {
 		mask := f.entryMask(s, list)
 		for i := range own.data {
 			to := (s*n+i/len(list))*most + i%len(list)
-			scores[to] = own.data[i]
-			visible[to] = own.data[i] + mask[i]
+			scores[to], visible[to] = own.data[i], own.data[i]+mask[i]
 		}
 		from += len(list)
 	}
@@ -286,8 +278,7 @@ func (f *formula) attendShared(q, k, entries *node) *node {
 	each := func(do func(s, h int, one *formula, parts []*node, y *node), after func(s, from, count int)) {
 		from := 0
 		for s, mask := range masks {
-			keys := k.data[s*n*d : (s+1)*n*d]
-			count := len(mask)/n - n
+			keys, count := k.data[s*n*d:(s+1)*n*d], len(mask)/n-n
 			if count > 0 {
 				keys = append(slices.Clone(keys), entries.data[from*d:(from+count)*d]...)
 			}

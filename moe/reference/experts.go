@@ -17,8 +17,7 @@ import (
 func (f *formula) router(path string, x *node) []*node {
 	w := f.param(path + ".weight")
 	if f.RouterFP32 {
-		x = f.cast(x, FP32)
-		w = f.cast(w, FP32)
+		x, w = f.cast(x, FP32), f.cast(w, FP32)
 	}
 	logits := f.linear(f.flow(x, "router_input_detached"), w, nil)
 	if f.is("router_low_precision") || f.format(path+".logits") == BF16 {
@@ -149,8 +148,7 @@ func (f *formula) choose(path string, scores *node) (chosen []int) {
 	for r := range scores.rows {
 		if at := r * f.Experts; f.is("router_best_skipped") {
 			at += largest(choice[at:at+f.Experts], 1)[0]
-			choice[at] = math.Inf(-1)
-			scored[at] = -10
+			choice[at], scored[at] = math.Inf(-1), -10
 		}
 		chosen = append(chosen, largest(choice[r*f.Experts:(r+1)*f.Experts], f.TopK)...)
 	}
@@ -239,19 +237,16 @@ func (f *formula) experts(path string, x, weights *node) *node {
 		default:
 			y = f.mul(y, w)
 		}
-		parts = append(parts, y)
-		tokens = append(tokens, rows)
+		parts, tokens = append(parts, y), append(tokens, rows)
 	}
 	return f.sumRows(parts, tokens, x)
 }
 
 // expertMLP is down(silu(gate(x)) · up(x)). The gate may be scaled.
 func (f *formula) expertMLP(path string, x, scale *node) *node {
-	gate := f.project(path+".gate_proj", x)
-	up := f.project(path+".up_proj", x)
+	gate, up := f.project(path+".gate_proj", x), f.project(path+".up_proj", x)
 	if f.is("gate_up_interleaved") {
-		fused := f.reshape(f.join(gate, up), 2)
-		width := gate.cols
+		fused, width := f.reshape(f.join(gate, up), 2), gate.cols
 		gate = f.reshape(f.columns(fused, []int{0}), width)
 		up = f.reshape(f.columns(fused, []int{1}), width)
 	}
@@ -263,8 +258,7 @@ func (f *formula) expertMLP(path string, x, scale *node) *node {
 
 // expert returns whose weights compute for an expert.
 func (f *formula) expert(e int) int {
-	one := int(f.numbers[0])
-	two := int(f.numbers[1])
+	one, two := int(f.numbers[0]), int(f.numbers[1])
 	switch {
 	case f.is("experts_shifted"):
 		return (e + 1) % f.Experts

@@ -21,8 +21,7 @@ func (f *formula) hyper(path string, x *node) []*node {
 	n := f.Streams
 	m := f.streamLogits(path+".", x)
 	gates := f.sigmoid(f.columns(m, span(0, 2*n)))
-	pre := f.columns(gates, span(0, n))
-	post := f.columns(gates, span(n, 2*n))
+	pre, post := f.columns(gates, span(0, n)), f.columns(gates, span(n, 2*n))
 	if !f.is("hyper_pre_without_eps") {
 		pre = f.shift(pre, f.HyperEps)
 	}
@@ -57,9 +56,7 @@ func (f *formula) streamLogits(prefix string, x *node) *node {
 // sinkhorn makes the sums of columns and rows of each matrix one, in turn: SinkhornSteps times the
 // columns, and between them the rows. x: [tokens·streams, streams], a row of a matrix each.
 func (f *formula) sinkhorn(x *node) *node {
-	c := f.softmax(x)
-	eps := f.HyperEps
-	n := f.Streams
+	c, eps, n := f.softmax(x), f.HyperEps, f.Streams
 	steps := pick(f, map[string]int{"hyper_10_iterations": 10}, f.SinkhornSteps)
 	switch {
 	case f.is("hyper_comb_sigmoid"):
@@ -93,8 +90,7 @@ func (f *formula) sumStreams(x, weights *node, at func(i int) int) (sum *node) {
 // mix returns the streams behind a branch: post ⊗ y + combᵀ·X, in the format of X.
 func (f *formula) mix(post, comb, y, x *node) *node {
 	n, width := f.Streams, y.cols
-	post = f.cast(post, x.dtype)
-	comb = f.cast(comb, x.dtype)
+	post, comb = f.cast(post, x.dtype), f.cast(comb, x.dtype)
 	var rows []*node
 	for k := range n {
 		at := func(j int) int { return j*n + k }
