@@ -79,7 +79,8 @@ func (c *compressor) backward(p phase, de tensor.Tensor, s *compressorState) ten
 	p.in(Scores)
 	c.rope.RotateAt(p.ex, c.rotary(de), s.window.Starts, true)
 	c.norm.backward(p, de.Mat(), de.Mat(), false, &s.norm)
-	s.du, s.dz = like(p.saved, s.u), like(p.saved, s.z)
+	s.du = like(p.saved, s.u)
+	s.dz = like(p.saved, s.z)
 	s.window.Backward(p.ex, s.du, s.dz, de.Mat(), s.u.Mat(), s.z.Mat())
 	s.places = c.placesOf(p, s.dz)
 	if p.fused {

@@ -169,7 +169,8 @@ func (a *sparseKeys) computeLoss(p phase, s *scoreState, i *indexState) {
 		return
 	}
 	p.in(Scores)
-	i.dq, i.dw = like(p.saved, i.q), like(p.saved, i.w)
+	i.dq = like(p.saved, i.q)
+	i.dw = like(p.saved, i.w)
 	i.dk = p.saved.New(tensor.FP32, i.k.Dim(0), i.k.Dim(1))
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)

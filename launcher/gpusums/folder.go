@@ -161,7 +161,9 @@ func (c *check) read(class step.Class, names []string, r step.Repeat, width int)
 		if m.Rows > 0 {
 			v.Data = slices.Concat(m.Values, v.Data)
 		}
-		m.DType, m.Values, m.Rows = v.DType, v.Data, len(v.Data)/width
+		m.DType = v.DType
+		m.Values = v.Data
+		m.Rows = len(v.Data) / width
 	}
 	return m
 }
