@@ -21,9 +21,7 @@ var shortened = []struct{ old, new string }{
 	{"go run ./launcher", "launcher"},
 	{"-np 8 train ", "-np 8 train --steps 3 --set eval_sequences=8 --set sample_tokens=8 "},
 	{"--flavor small --data", "--flavor small --steps 1 --batch 2 --seq 64 --set eval_sequences=2 --set sample_tokens=2 --data"},
-	{"--precision nvfp4", "--precision nvfp4 --steps 2 --batch 8 --seq 64 --set eval_sequences=2 --set sample_tokens=2"},
 	{"--spares 1 train  ", "--spares 1 train --steps 2 --batch 8 --seq 64 --set eval_sequences=8 --set sample_tokens=2 "},
-	{"verify-layouts ", "verify-layouts --steps 1 --batch 8 --seq 32 "},
 	{"-np 8 compare ", "-np 8 compare --quick --steps 4 --seeds 2 --set eval_sequences=8 || [ $? = 3 ] "}, // undecided
 	{"--quick --seeds 3 --precision bf16,bf16+optimizer.lr=3e-3 --out runs/rates", "--quick --steps 4 --seeds 2 --set eval_sequences=8 " +
 		"--precision bf16,bf16+optimizer.lr=3e-3 --out runs/rates || [ $? = 3 ]"}, // undecided
@@ -110,6 +108,38 @@ func TestCommandsRun(t *testing.T) {
 			t.Parallel()
 			run(t, bin, scripts(t, name))
 		})
+	}
+}
+
+// Sessions, which begin with a prompt, print what README.md shows, with "..." for lines left out.
+func TestSessions(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions := regexp.MustCompile(`(?m)^    \$ launcher (.*)\n((?:    .*\n)+)`).FindAllStringSubmatch(string(text), -1)
+	if len(sessions) < 2 {
+		t.Fatalf("README.md has %d sessions", len(sessions))
+	}
+	for _, session := range sessions {
+		if strings.Contains(session[1], "verify-layouts") && os.Getenv("SPMOE_EXAMPLES") != "all" {
+			continue // it takes half a minute
+		}
+		command := exec.Command("go", append([]string{"run", "./launcher"}, strings.Fields(session[1])...)...)
+		command.Dir = root
+		output, _ := command.Output() // check exits with 1
+		from := 0
+		for line := range strings.Lines(session[2]) {
+			if line = strings.TrimPrefix(line, "    "); line == "...\n" {
+				continue
+			}
+			at := strings.Index(string(output[from:]), line)
+			if at < 0 {
+				t.Errorf("launcher %s does not print, behind the lines before it: %s", session[1], line)
+				break
+			}
+			from += at + len(line)
+		}
 	}
 }
 
