@@ -55,7 +55,7 @@ func TestRecordedProducts(t *testing.T) {
 
 // A wrong element outside of the sample is found if all are compared.
 func TestAllElements(t *testing.T) {
-	const n, k = 100, 24
+	const n, k = 1200, 24 // larger than smallProduct
 	x := Matrix{Rows: n, Cols: k}
 	for i := range n * k {
 		x.Values = append(x.Values, float64(i%7-3)*math.Ldexp(1, i%5))
