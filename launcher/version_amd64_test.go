@@ -9,15 +9,15 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// A tier uses the same rows on every CPU: of matrix products, quantization, streams,
+// A tier uses the same rows on every CPU: of initial weights, matrix products, quantization, streams,
 // tensor cores and vectors.
 func TestRowsOfTiers(t *testing.T) {
 	want := map[cpu.Tier]string{
-		cpu.Generic:    "generic generic generic generic generic",
-		cpu.AVX2:       "avx2 avx2 avx2 avx2 avx2",
-		cpu.AVX512:     "avx512 avx512 avx512 avx512 avx512",
-		cpu.AVX512BF16: "avx512bf16 avx512 avx512 avx512 avx512",
-		cpu.AMX:        "amx avx512 avx512 avx512 avx512",
+		cpu.Generic:    "generic generic generic generic generic generic",
+		cpu.AVX2:       "generic avx2 avx2 avx2 avx2 avx2",
+		cpu.AVX512:     "avx512 avx512 avx512 avx512 avx512 avx512",
+		cpu.AVX512BF16: "avx512 avx512bf16 avx512 avx512 avx512 avx512",
+		cpu.AMX:        "avx512 amx avx512 avx512 avx512 avx512",
 	}
 	for tier, want := range want {
 		var rows []string
