@@ -213,3 +213,31 @@ func FuzzUnpickle(f *testing.F) {
 		}
 	})
 }
+
+// Files that torch 2.11 wrote (bench/referee/dumper.py). What is no plain value is refused by name.
+func TestDumperFiles(t *testing.T) {
+	files := folder{"config.json": tiny}
+	paths, _ := filepath.Glob("testdata/dumper/*.pt")
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[filepath.Base(path)] = string(data)
+	}
+	f := files.open(t)
+	b, err := f.Batch(Repeat{})
+	expect(t, "2 3 [0 1 2 3 4 5] <nil>", b.Batch, b.Seq, b.IDs, err)
+	expect(t, "[6 8] [0 1 2 3 4 5 6 7] <nil>", begins(f.Read(Activations, "model.layers.0.self_attn.input", Repeat{})))
+	expect(t, "[6 8] [0 6 12 18 24 30 36 42] <nil>", begins(f.Read(Activations, "model.layers.0.mlp.grad_output", Repeat{})))
+	v, err := f.Read(Weights, "model.layers.0.mlp.gate_proj.weight", Repeat{})
+	expect(t, "F32 8 55 <nil>", v.DType, v.Data[0], v.Data[len(v.Data)-1], err)
+	for _, text := range []string{"name=lengths.pt: this file was not read: it has no tensor", "mlp.inputs.hidden_states.pt: this file was not read: pickle, before byte"} {
+		if !says(f, text) {
+			t.Errorf("no finding says %q: %v", text, f.Findings)
+		}
+	}
+	if !says(f, `"numpy`) {
+		t.Error(f.Findings)
+	}
+}
