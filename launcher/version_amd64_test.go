@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// A tier uses the same rows on every CPU: of initial weights, matrix products, quantization, streams,
-// tensor cores and vectors.
+// A tier uses the same rows on every CPU: of initial weights, matrix products, quantization,
+// streams, tensor cores and vectors.
 func TestRowsOfTiers(t *testing.T) {
 	want := map[cpu.Tier]string{
 		cpu.Generic:    "generic generic generic generic generic generic",

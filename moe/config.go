@@ -33,13 +33,13 @@ type Config struct {
 	IndexStage   string  `toml:"index_stage" resume:"meaningful" help:"training of the indexer: warmup (attention over all keys, only the indexer trains) or sparse (attention over chosen keys, everything trains); empty: sparse"`
 	IndexWeight  float64 `toml:"index_weight" resume:"meaningful" help:"weight of the indexer's loss; 0: the indexer does not train"`
 
-	Attention     string  `toml:"attention,omitempty" help:"attention of each layer as in DeepSeek-V4, a list of sliding, csa and hca whose last two repeat to the end; empty: latent or grouped-query attention"`
-	Window        int     `toml:"window,omitempty" resume:"meaningful" help:"last tokens that a token attends to, with model.attention"`
-	CSARate       int     `toml:"csa_rate,omitempty" help:"tokens of an entry of layers of kind csa, whose indexer chooses entries"`
-	HCARate       int     `toml:"hca_rate,omitempty" help:"tokens of an entry of layers of kind hca, which attend to all entries"`
-	OutputGroups  int     `toml:"o_groups,omitempty" help:"groups of heads that are compressed together, with model.attention"`
-	OutputRank    int     `toml:"o_rank,omitempty" help:"rank of that compression"`
-	CompressTheta float64 `toml:"compress_theta,omitempty" resume:"meaningful" help:"base of the rotary frequencies of layers with entries, to which alone YaRN applies"`
+	Attention     string  `toml:"attention" help:"attention of each layer as in DeepSeek-V4, a list of sliding, csa and hca whose last two repeat to the end; empty: latent or grouped-query attention"`
+	Window        int     `toml:"window" resume:"meaningful" help:"last tokens that a token attends to, with model.attention"`
+	CSARate       int     `toml:"csa_rate" help:"tokens of an entry of layers of kind csa, whose indexer chooses entries"`
+	HCARate       int     `toml:"hca_rate" help:"tokens of an entry of layers of kind hca, which attend to all entries"`
+	OutputGroups  int     `toml:"o_groups" help:"groups of heads that are compressed together, with model.attention"`
+	OutputRank    int     `toml:"o_rank" help:"rank of that compression"`
+	CompressTheta float64 `toml:"compress_theta" resume:"meaningful" help:"base of the rotary frequencies of layers with entries, to which alone YaRN applies"`
 
 	Experts       int     `toml:"experts" help:"routed experts"`
 	TopK          int     `toml:"top_k" resume:"meaningful" help:"routed experts per token"`
@@ -48,17 +48,17 @@ type Config struct {
 	Groups        int     `toml:"groups" resume:"meaningful" help:"expert groups (nodes) for limited routing"`
 	TopKGroups    int     `toml:"top_k_groups" resume:"meaningful" help:"maximum expert groups per token"`
 	ScoreFunc     string  `toml:"score_func" resume:"meaningful" help:"router scores: sigmoid, softmax or sqrtsoftplus"`
-	HashLayers    int     `toml:"hash_layers,omitempty" help:"number of first layers with experts whose experts depend on the token only, by a table that never changes"`
-	SwiGLULimit   float64 `toml:"swiglu_limit,omitempty" resume:"meaningful" help:"largest gate, and largest magnitude of what it multiplies, in experts and shared experts; 0: no limit"`
+	HashLayers    int     `toml:"hash_layers" help:"number of first layers with experts whose experts depend on the token only, by a table that never changes"`
+	SwiGLULimit   float64 `toml:"swiglu_limit" resume:"meaningful" help:"largest gate, and largest magnitude of what it multiplies, in experts and shared experts; 0: no limit"`
 	NormTopK      bool    `toml:"norm_top_k" resume:"meaningful" help:"normalize the weights of the selected experts"`
 	RouteScale    float64 `toml:"route_scale" resume:"meaningful" help:"factor on the weights of the routed experts"`
 
 	ForceBalance       bool    `toml:"force_balance" resume:"meaningful" help:"assign tokens to experts in turns, regardless of scores, as published speed measurements do"`
 	BiasSpeed          float64 `toml:"bias_speed" resume:"meaningful" help:"step of the router's selection bias (auxiliary-loss-free balancing); 0: off"`
 	BalanceAlpha       float64 `toml:"balance_alpha" resume:"meaningful" help:"weight of the sequence-wise balance loss; 0: off"`
-	ResidualStreams    int     `toml:"streams,omitempty" help:"residual streams of a token, joined by hyper-connections; 0: one, without them"`
-	SinkhornIterations int     `toml:"sinkhorn_iterations,omitempty" resume:"meaningful" help:"iterations that make the mix of residual streams nearly doubly stochastic"`
-	StreamEps          float64 `toml:"stream_eps,omitempty" resume:"meaningful" help:"epsilon of the mix of residual streams"`
+	ResidualStreams    int     `toml:"streams" help:"residual streams of a token, joined by hyper-connections; 0: one, without them"`
+	SinkhornIterations int     `toml:"sinkhorn_iterations" resume:"meaningful" help:"iterations that make the mix of residual streams nearly doubly stochastic"`
+	StreamEps          float64 `toml:"stream_eps" resume:"meaningful" help:"epsilon of the mix of residual streams"`
 
 	MTPLayers int     `toml:"mtp_layers" help:"multi-token prediction modules: 0 or 1"`
 	MTPWeight float64 `toml:"mtp_weight" resume:"meaningful" help:"weight of the multi-token prediction loss"`

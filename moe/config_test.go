@@ -138,3 +138,17 @@ func TestLargestModelCounts(t *testing.T) {
 		}
 	}
 }
+
+// A model of another size is like a built-in one with its kind of attention.
+func TestFlavorLike(t *testing.T) {
+	for name, change := range map[string]func(c *Config){
+		"debug":        func(c *Config) { c.Vocab = 1570 },
+		"debug-sparse": func(c *Config) { c.Vocab = 900 },
+		"debug-v4":     func(c *Config) { c.Experts, c.SwiGLULimit = 32, 0 },
+	} {
+		c := mustFlavor(t, name).Config
+		if change(&c); FlavorLike(c).Name != name {
+			t.Errorf("%s with other sizes is like %s", name, FlavorLike(c).Name)
+		}
+	}
+}

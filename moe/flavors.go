@@ -92,12 +92,16 @@ func FlavorByName(name string) (Config, error) {
 	return f.Config, err
 }
 
-// FlavorLike returns the whole built-in model whose number of active parameters is nearest to that
-// of a model, by ratio.
+// FlavorLike returns the whole built-in model with the same kind of attention whose number of
+// active parameters is nearest to that of a model, by ratio.
 func FlavorLike(model Config) (nearest Flavor) {
 	active := func(c Config) float64 { return math.Log(float64(max(c.Count().Active, 1))) }
+	kind := func(c Config) [2]bool { return [2]bool{c.Attention != "", c.Attention == "" && c.IndexHeads > 0} }
 	distance := math.Inf(1)
 	for _, f := range Flavors() {
+		if kind(f.Config) != kind(model) {
+			continue
+		}
 		if d := math.Abs(active(f.Config) - active(model)); f.SliceOf == "" && d < distance {
 			nearest, distance = f, d
 		}
