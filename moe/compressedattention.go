@@ -135,7 +135,8 @@ func (a *compressedAttention) operands(p phase, s *compressedState, entries tens
 	keys := a.kvNorm.forward(p, p.cheap, s.rawK.Mat(), &s.kvNorm)
 	a.rotate(keys, p.rotate)
 	p.in(Scores)
-	n, sequences := a.entriesOf(p), len(p.sequences)
+	n := a.entriesOf(p)
+	sequences := len(p.sequences)
 	if n == 0 {
 		s.keys = keys
 		return
@@ -264,7 +265,8 @@ func (a *compressedAttention) backward(p phase, dy tensor.Tensor, state attentio
 // outputBackward returns the gradient of the output before it is rotated back.
 func (a *compressedAttention) outputBackward(p phase, dy tensor.Tensor, s *compressedState) tensor.Tensor {
 	djoined := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
-	do, cols := like(p.scratch, s.o), a.cfg.groupCols()
+	do := like(p.scratch, s.o)
+	cols := a.cfg.groupCols()
 	for g := range a.outDown {
 		dpart := p.saved.New(dy.DType(), dy.Dim(0), a.cfg.OutputRank)
 		tensor.Convert(p.ex, dpart.Mat(), a.group(djoined.Mat(), g))
@@ -277,9 +279,11 @@ func (a *compressedAttention) outputBackward(p phase, dy tensor.Tensor, s *compr
 
 // scoresBackward sets dq and returns the gradient of keys, which are values too.
 func (a *compressedAttention) scoresBackward(p phase, dq, do tensor.Tensor, s *compressedState) tensor.Tensor {
-	heads, width := a.cfg.Heads, a.cfg.KeyDim()
+	heads := a.cfg.Heads
+	width := a.cfg.KeyDim()
 	s.dsinks = p.saved.New(tensor.FP32, s.shape.Batch, heads)
-	dkeys, dvalues := like(p.saved, s.keys), like(p.scratch, s.keys)
+	dkeys := like(p.saved, s.keys)
+	dvalues := like(p.scratch, s.keys)
 	var perHead [2]tensor.Tensor
 	for i := range perHead {
 		perHead[i] = p.scratch.New(s.keys.DType(), s.keys.Dim(0), heads*width)

@@ -28,9 +28,6 @@ type Lists struct {
 	I32 []int32
 }
 
-// Len returns the number of integers.
-func (l Lists) Len() int64 { return int64(len(l.U16) + len(l.I32)) }
-
 // ParseTokens checks an Arrow file of one column, with the name field, of type large_list of
 // uint16, uint32 or int32, without compression and nulls. The file must be aligned to 8 bytes in
 // memory, as a mapping is.
