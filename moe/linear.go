@@ -164,7 +164,7 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 	return dx
 }
 
-// backwardDetached is backward for an input whose gradient nobody needs.
+// backwardDetached is backward for a detached input, which gets no gradient.
 func (l *linear) backwardDetached(p phase, dy activation, s *linearState) {
 	p.in(l.part)
 	p.ex.Release(l.gradient(p, dy, s))

@@ -102,7 +102,7 @@ func TestOneResultForV4(t *testing.T) {
 	sameBits(t, func() config.Config { return v4Run(t, "mxfp8") }, places[8:13])
 }
 
-// chosenKeysRun is hostsRun with indexers, one of which serves two layers.
+// chosenKeysRun is hostsRun with indexers. The second one serves two layers.
 func chosenKeysRun(t *testing.T, precision string) config.Config {
 	cfg := hostsRun(t, precision)
 	m := &cfg.Model
