@@ -28,19 +28,20 @@ var Version = sync.OnceValue(func() string {
 	return cmp.Or(release, unknownVersion)
 })
 
-// describeBuild returns the version in a program's build information: that of the module, or the
-// revision of a build in its repository.
+// describeBuild returns the version in a program's build information: a tag, or the revision of a
+// build in its repository. Go names a revision without a tag by a version that contains it.
 func describeBuild(info *debug.BuildInfo) string {
-	revision, modified := cmp.Or(info.Main.Version, noVersion), ""
+	version, modified := cmp.Or(strings.TrimSuffix(info.Main.Version, "+dirty"), noVersion), ""
 	for _, s := range info.Settings {
+		revision := s.Value[:min(len(s.Value), revisionLength)]
 		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value[:min(len(s.Value), revisionLength)]
+		case s.Key == "vcs.revision" && (version == noVersion || strings.Contains(version, revision)):
+			version = revision
 		case s.Key == "vcs.modified" && s.Value == "true":
 			modified = modifiedMark
 		}
 	}
-	return revision + modified
+	return version + modified
 }
 
 // NamesSources reports whether a version says which sources were built: a release or a revision

@@ -17,8 +17,11 @@ func TestDescribeBuild(t *testing.T) {
 		names    bool
 	}{
 		{"v1.2.3", nil, "v1.2.3", true}, // go install of a version
+		{"v1.2.3", stamp("false"), "v1.2.3", true},
+		{"v1.2.3+dirty", stamp("true"), "v1.2.3, modified", false},
 		{"v0.0.0-20261127162938-0123456789ab", stamp("false"), "0123456789ab", true},
 		{"v0.0.0-20261127162938-0123456789ab+dirty", stamp("true"), "0123456789ab, modified", false},
+		{"(devel)", stamp("false"), "0123456789ab", true},
 		{"(devel)", nil, "(devel)", false}, // go run, and work trees
 		{"", nil, "(devel)", false},        // tests
 	} {
