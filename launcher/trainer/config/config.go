@@ -84,7 +84,7 @@ type Config struct {
 	SaveEvery Interval `toml:"save_every" flag:"yes" group:"saving" resume:"harmless" help:"steps or time between checkpoints, such as 500 or 10m; 0: only at the end"`
 	SaveAsync bool     `toml:"save_async" group:"saving" resume:"harmless" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
 	SaveRetry Duration `toml:"save_retry" group:"saving" resume:"harmless" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
-	Keep      int      `toml:"keep" range:"0.." group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is complete, so a crash in between loses both"`
+	Keep      int      `toml:"keep" range:"0.." group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is written again, so a crash in between loses both"`
 
 	LogEvery      int `toml:"log_every" range:"1.." group:"output" resume:"harmless" help:"steps between log lines"`
 	EvalEvery     int `toml:"eval_every" range:"-1.." flag:"yes" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
