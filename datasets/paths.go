@@ -22,8 +22,8 @@ import (
 //
 // A file is a document, or several if lines that are <|endoftext|> stand between them, as in
 // TinyStories; see [EpochRules]. Some files have one document per row: JSON Lines (.jsonl,
-// .jsonlines, .ndjson, .json), CSV (.csv, .tsv) and Parquet (.parquet, .pq). Their text is in the
-// string field or column that opts names. All of these, and text, may be compressed with gzip (.gz)
+// .jsonlines, .ndjson, .json) and Parquet (.parquet, .pq). Their text is in the string field or
+// column that opts names. All of these, and text, may be compressed with gzip (.gz)
 // or zstd (.zst). If files of rows have most of the bytes of a folder, only they are read, because
 // other files next to them describe them. Otherwise all its texts are read. Rows without text are
 // skipped, and NUL bytes in rows are removed.
@@ -140,7 +140,7 @@ func expand(given string) ([]string, error) {
 	return matches, nil
 }
 
-const expectedData = "expected a file of text, JSON Lines, CSV or Parquet, or a folder of them"
+const expectedData = "expected a file of text, JSON Lines or Parquet, or a folder of them"
 
 // Remote reports whether a path of data is an address, such as s3://bucket/folder.
 func Remote(path string) bool {

@@ -100,7 +100,7 @@ func TestOpenErrors(t *testing.T) {
 		want []string
 		user bool // root may read everything
 	}{
-		{"missing", []string{"missing", "expected a file of text, JSON Lines, CSV or Parquet, or a folder"}, false},
+		{"missing", []string{"missing", "expected a file of text, JSON Lines or Parquet, or a folder"}, false},
 		{"empty.txt", []string{"empty.txt", "is empty", "expected a file of text"}, false},
 		{"binary.bin", []string{"binary.bin", "NUL", "expected readable text"}, false},
 		{"nothing", []string{"nothing", "no files", "expected text files"}, false},

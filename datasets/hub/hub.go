@@ -108,7 +108,7 @@ func snapshot(folder string) (string, error) {
 
 // extensions are those of files with data, and descriptions are JSON files about a dataset.
 var (
-	extensions   = []string{".parquet", ".jsonl", ".ndjson", ".json", ".arrow", ".txt", ".csv"}
+	extensions   = []string{".parquet", ".jsonl", ".ndjson", ".json", ".arrow", ".txt"}
 	descriptions = []string{"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"}
 )
 
@@ -133,7 +133,7 @@ func dataFiles(root string) (files []string, err error) {
 		}
 	}
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s has no Parquet, JSON, CSV, Arrow or text file: download its data too", root)
+		err = fmt.Errorf("%s has no Parquet, JSON, Arrow or text file: download its data too", root)
 	}
 	slices.Sort(files)
 	return files, err

@@ -55,7 +55,7 @@ func cache(t *testing.T) (home string) {
 	addRepository(t, hub, "org/folders", "train/part-00000-of-00001.jsonl", "dev/x.jsonl")
 	addRepository(t, hub, "org/web", "sample/10BT/000_00000.parquet", "sample/100BT/000_00000.parquet", "data/CC-1/000_00000.parquet")
 	addRepository(t, hub, "org/one", "fr/x.jsonl")
-	addRepository(t, hub, "org/tables", "a.csv")
+	addRepository(t, hub, "org/tables", "a.txt")
 	addRepository(t, hub, "org/none", "README.md")
 	return home
 }
@@ -80,7 +80,7 @@ func TestFind(t *testing.T) {
 		"org/web:sample-100BT":              "org/web/sample/100BT/000_00000.parquet",
 		"org/web:CC-1":                      "org/web/data/CC-1/000_00000.parquet",
 		"org/one":                           "org/one/fr/x.jsonl",
-		"org/tables":                        "org/tables/a.csv",
+		"org/tables":                        "org/tables/a.txt",
 	} {
 		files, err := Find(name)
 		var got []string
@@ -113,7 +113,7 @@ func TestFindErrors(t *testing.T) {
 		"org/chat/train":     {`no split "train"`, "test_sft, train_gen, train_sft"},
 		"org/flat:x":         {`no configuration "x"`, "leave it out"},
 		"org/flat/test":      {`no split "test" and no other: leave it out`},
-		"org/none":           {"no Parquet, JSON, CSV, Arrow or text file"},
+		"org/none":           {"no Parquet, JSON, Arrow or text file"},
 		"org/gone":           {"0 snapshots"},
 		"org/two":            {"2 snapshots"},
 	} {
