@@ -47,8 +47,8 @@ type runOutput struct {
 	path  string
 }
 
-// Write implements [io.Writer]. If the rank fails, the first half is written. A requested corruption
-// changes the file, not the memory.
+// Write implements [io.Writer]. If the rank fails, the first half is written. A requested
+// corruption changes the file, not the memory.
 func (o runOutput) Write(p []byte) (n int, err error) {
 	if err := o.saver.ctx.Err(); err != nil {
 		return 0, err

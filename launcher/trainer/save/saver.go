@@ -184,8 +184,8 @@ func (s *Saver) poll() (l saveResult, ok bool) {
 	return s.wait(), true
 }
 
-// write does the work of a save. A run that keeps no older checkpoint gives it up if the disk has no
-// room for both.
+// write does the work of a save. A run that keeps no older checkpoint gives it up if the disk has
+// no room for both.
 func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (failed, broken error) {
 	failed, broken = s.attempt(l, pieces, ready, s.Cfg.Kept())
 	if full := errors.Is(failed, syscall.ENOSPC) || errors.Is(failed, syscall.EDQUOT); full && s.Cfg.Keep == 0 {
