@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"unicode"
-
-	"spmoe/datasets/hub"
 )
 
 // Open reads a corpus from files, folders and glob patterns such as c4/*.jsonl.zst, or the built-in
@@ -34,9 +32,6 @@ import (
 // is reached twice is read once. Documents are named after the last element of the given path and
 // their path below it, so that a corpus keeps its fingerprint when it is moved. Bytes are not
 // interpreted: any encoding without NUL is fine.
-//
-// hf:NAME[:CONFIG][/SPLIT] is a dataset in the cache of huggingface_hub, see [hub.Find].
-// Its documents are named after the dataset and the file's path in the repository.
 //
 // A path that is missing, unreadable or empty is an error that names it, and so is a binary file
 // that is given itself.
@@ -62,12 +57,6 @@ func find(paths []string, opts Options) (source, error) {
 	}
 	list := lister{opts: opts, seen: map[string]bool{}}
 	for _, given := range paths {
-		if name, ok := strings.CutPrefix(given, hub.Prefix); ok {
-			if err := list.addDataset(name); err != nil {
-				return source{}, err
-			}
-			continue
-		}
 		matches, err := expand(given)
 		for _, p := range matches {
 			if err == nil {
@@ -103,28 +92,6 @@ func (l *lister) add(name, real string, info fs.FileInfo, given bool) error {
 	return err
 }
 
-// addDataset adds the files of a dataset in huggingface_hub's cache, where files are links.
-func (l *lister) addDataset(name string) error {
-	all, err := hub.Find(name)
-	if err != nil {
-		return fmt.Errorf("data %w", err)
-	}
-	for _, each := range all {
-		real, err := filepath.EvalSymlinks(each.Path)
-		if err != nil {
-			return fmt.Errorf("data %s%s: %w: download it again", hub.Prefix, name, err)
-		}
-		info, err := os.Stat(real)
-		if err == nil && info.Mode().IsRegular() {
-			err = l.add(each.Name, real, info, true)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // expand returns the paths that a pattern matches, and any other path unchanged.
 func expand(given string) ([]string, error) {
 	if _, err := os.Lstat(given); err == nil || !strings.ContainsAny(given, "*?[") {
@@ -142,10 +109,11 @@ func expand(given string) ([]string, error) {
 
 const expectedData = "expected a file of text, JSON Lines or Parquet, or a folder of them"
 
-// Remote reports whether a path of data is an address, such as s3://bucket/folder.
+// Remote reports whether a path of data is an address, such as s3://bucket/folder or hf:org/name.
 func Remote(path string) bool {
 	scheme, _, ok := strings.Cut(path, "://")
-	if !ok || scheme == "" || strings.ContainsFunc(scheme, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	dataset := strings.HasPrefix(path, "hf:") // as earlier versions named those of Hugging Face
+	if !dataset && !ok || scheme == "" || !dataset && strings.ContainsFunc(scheme, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		return false
 	}
 	_, err := os.Lstat(path)
@@ -155,7 +123,7 @@ func Remote(path string) bool {
 // addPath adds the files at a path that the user gave.
 func (l *lister) addPath(given string) error {
 	if Remote(given) {
-		return fmt.Errorf("data path %q is an address: copy it here, and give the file or folder", given)
+		return fmt.Errorf("data path %q is an address: copy it here, and give the file or folder (hf download --repo-type dataset NAME prints that of a dataset)", given)
 	}
 	absolute, err := filepath.Abs(given)
 	real := absolute

@@ -216,7 +216,7 @@ func TestFilesThatAreNotRead(t *testing.T) {
 		}
 		wantError(t, err, want)
 	}
-	for _, address := range []string{"s3://bucket/c4", "https://example.com/x.parquet", "file:///data/x"} {
+	for _, address := range []string{"s3://bucket/c4", "https://example.com/x.parquet", "file:///data/x", "hf:org/name"} {
 		_, err := Open([]string{address}, Options{})
 		wantError(t, err, "is an address: copy it here")
 	}

@@ -18,7 +18,6 @@ import (
 
 	"spmoe/collective/ep"
 	"spmoe/datasets"
-	"spmoe/datasets/hub"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/recipefile"
 	"spmoe/launcher/routes"
@@ -72,7 +71,7 @@ type Config struct {
 
 	SpecialTokens bool `toml:"special_tokens,omitempty" group:"run" resume:"fixed" help:"special tokens of the tokenizer that are spelled in text stand for themselves, in training text and in prompts; the end of a document divides text; default: they are ordinary text"`
 
-	Data      []string `toml:"data" flag:"yes" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON Lines or Parquet, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	Data      []string `toml:"data" flag:"yes" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON Lines or Parquet, also .gz and .zst, or files of data tokenize; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
 	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON Lines and Parquet files"`
 
 	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: as runs before did"`
@@ -173,7 +172,7 @@ func (c *Config) MakeAbsolute() error {
 	for i, given := range c.Data {
 		path, _, _ := datasets.SplitWeight(given)
 		weights = append(weights, given[len(path):])
-		if c.Data[i] = path; !strings.HasPrefix(path, hub.Prefix) && !datasets.Remote(path) {
+		if c.Data[i] = path; !datasets.Remote(path) {
 			paths = append(paths, &c.Data[i])
 		}
 	}
