@@ -168,7 +168,7 @@ func TestJSON(t *testing.T) {
 		{"a.jsonl", strings.Repeat("x", mostLine+1), "", nil, []string{"line 1 has more than 67108864 bytes"}},
 	} {
 		path := filepath.Join(writeTree(t, map[string]string{c.name: c.content}), c.name)
-		corpus, err := Open([]string{path}, Options{Field: c.field})
+		corpus, err := readCorpus([]string{path}, Options{Field: c.field})
 		if c.err != nil {
 			wantError(t, err, c.err...)
 			continue
@@ -194,13 +194,13 @@ func TestLosses(t *testing.T) {
 		if !reflect.DeepEqual(c.Losses, want) || c.plus(want).Replaced != 2*want.Replaced {
 			t.Errorf("%s: %+v, want %+v", name, c.Losses, want)
 		}
-		for _, d := range append(c.Train.Documents(), c.HeldOut.Documents()...) {
+		for _, d := range append(c.Train.docs, c.HeldOut.docs...) {
 			if bytes.IndexByte(d.Text, 0) >= 0 {
 				t.Errorf("%q", d.Text)
 			}
 		}
 	}
-	_, err := Open([]string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": `{"text":"\u0000"}`}), "a.jsonl")}, Options{})
+	_, err := readCorpus([]string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": `{"text":"\u0000"}`}), "a.jsonl")}, Options{})
 	wantError(t, err, "no text in", "in any of 1 rows (1 have NUL bytes only")
 }
 
@@ -210,14 +210,14 @@ func TestFilesThatAreNotRead(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.jsonl.xz": "unpack it, or pack it with gzip (.gz) or zstd (.zst)", "b.txt.bz2": "unpack it", "folder": "c.jsonl.bz2: .bz2 is not read", "other": "",
 	} {
-		_, err := Open([]string{filepath.Join(dir, name)}, Options{})
+		_, err := readCorpus([]string{filepath.Join(dir, name)}, Options{})
 		if want == "" && err == nil {
 			continue
 		}
 		wantError(t, err, want)
 	}
 	for _, address := range []string{"s3://bucket/c4", "https://example.com/x.parquet", "file:///data/x", "hf:org/name"} {
-		_, err := Open([]string{address}, Options{})
+		_, err := readCorpus([]string{address}, Options{})
 		wantError(t, err, "is an address: copy it here")
 	}
 }
@@ -251,7 +251,7 @@ func TestCompressedText(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), c.content, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open([]string{filepath.Join(dir, name)}, Options{})
+		_, err := readCorpus([]string{filepath.Join(dir, name)}, Options{})
 		wantError(t, err, c.want...)
 	}
 }
@@ -305,10 +305,10 @@ func TestFoldersOfRows(t *testing.T) {
 			t.Errorf("%q: %d others, %v, want %d", c.paths, all.losses.Other, err, c.other)
 		}
 	}
-	_, err := Open([]string{at("set/*.parquet")}, Options{})
+	_, err := readCorpus([]string{at("set/*.parquet")}, Options{})
 	wantError(t, err, "*.parquet", "matches nothing")
-	_, err = Open([]string{at("set/[")}, Options{})
+	_, err = readCorpus([]string{at("set/[")}, Options{})
 	wantError(t, err, "syntax error in pattern", "[abc]")
-	_, err = Open([]string{at("rows")}, Options{})
+	_, err = readCorpus([]string{at("rows")}, Options{})
 	wantError(t, err, "a.csv", "CSV is not read")
 }

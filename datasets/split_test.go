@@ -22,9 +22,9 @@ func TestSplitHoldsOutTwoPercent(t *testing.T) {
 		if got := c.HeldOut.Bytes(); got*100 < total || got*50 > total {
 			t.Errorf("%v: %d of %d bytes held out, want 1 to 2 %%", tc, got, total)
 		}
-		if len(c.Train.Documents()) == 0 || len(c.HeldOut.Documents()) == 0 {
+		if len(c.Train.docs) == 0 || len(c.HeldOut.docs) == 0 {
 			t.Errorf("%v: %d and %d documents, want one or more on each side",
-				tc, len(c.Train.Documents()), len(c.HeldOut.Documents()))
+				tc, len(c.Train.docs), len(c.HeldOut.docs))
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestFingerprintSeesEveryChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	for side, s := range map[string]Split{"train": c.Train, "held-out": c.HeldOut} {
-		name := s.Documents()[0].Name
+		name := s.docs[0].Name
 		docs := base()
 		i := slices.IndexFunc(docs, func(d Document) bool { return d.Name == name })
 		docs[i].Text[0] ^= 1
