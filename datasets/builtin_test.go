@@ -42,7 +42,7 @@ func TestBuiltinTakesHandwrittenSource(t *testing.T) {
 
 func TestBuiltinErrors(t *testing.T) {
 	t.Setenv("GOROOT", writeTree(t, map[string]string{"src/readme": "not Go"}))
-	_, err := Open(nil, Options{})
+	_, err := readCorpus(nil, Options{})
 	wantError(t, err, "no Go files", "--data PATH")
 }
 

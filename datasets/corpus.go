@@ -44,9 +44,6 @@ type Split struct {
 	fingerprint string // of the corpus and the side
 }
 
-// Documents returns the documents in their order. The texts are shared: they must not be changed.
-func (s Split) Documents() []Document { return s.docs }
-
 // Bytes returns the total size of the documents in bytes, without separators.
 func (s Split) Bytes() int64 { return int64(len(s.text) - len(s.docs)) }
 

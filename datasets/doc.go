@@ -1,7 +1,7 @@
 // Package datasets turns text into the token rows that a rank trains on.
 //
 // A [Corpus] is read once and shared by all ranks of a process. It consists of text, or of rows of
-// JSONL, CSV and Parquet files, see [Open]. The hash of their text splits documents into
+// JSONL and Parquet files, see [Load]. The hash of their text splits documents into
 // training and validation (held-out) documents. A [Tokenizer] makes a [Stream] of each side.
 // [WriteTokens] does so once and for all, in a file that all processes of a machine map into
 // memory, and [Mix] joins several streams in given shares. [Load] does all of this for the paths

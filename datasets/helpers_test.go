@@ -58,7 +58,7 @@ func countingStream(tokens int) Stream {
 // open reads a corpus.
 func open(t testing.TB, opts Options, paths ...string) *Corpus {
 	t.Helper()
-	c, err := Open(paths, opts)
+	c, err := readCorpus(paths, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func tokenized(t testing.TB, tokenizer Tokenizer, paths ...string) (string, Toke
 func names(c *Corpus) map[string]string {
 	all := make(map[string]string)
 	for _, side := range []Split{c.Train, c.HeldOut} {
-		for _, d := range side.Documents() {
+		for _, d := range side.docs {
 			all[d.Name] += string(d.Text)
 		}
 	}
@@ -119,4 +119,17 @@ func wantError(t *testing.T, err error, parts ...string) {
 type tb interface {
 	Helper()
 	Fatal(args ...any)
+}
+
+// readCorpus reads the text at paths, or the built-in corpus.
+func readCorpus(paths []string, opts Options) (*Corpus, error) {
+	s, err := sourceAt(paths, opts)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.texts()
+	if err != nil {
+		return nil, err
+	}
+	return newCorpora(t)[0], nil
 }

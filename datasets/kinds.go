@@ -1,10 +1,9 @@
 package datasets
 
-// The kind of a file of a corpus, by its name and its first bytes: text, rows of JSON, CSV or
+// The kind of a file of a corpus, by its name and its first bytes: text, rows of JSON or
 // Parquet, each possibly compressed, or tokens.
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"compress/gzip"
@@ -31,18 +30,14 @@ type kind uint8
 const (
 	plainText kind = iota
 	jsonLines
-	jsonValues // an array, or objects over several lines: they are recognized, but not read
-	commaSeparated
-	tabSeparated
+	jsonValues      // an array, or objects over several lines: they are recognized, but not read
+	separatedValues // CSV and TSV: they are recognized, but not read
 	parquetFile
 	arrowData // a token file; others are recognized, but not read
 )
 
 // rows reports whether a file has one document per row.
 func (k kind) rows() bool { return k != plainText }
-
-// commas separate the fields of a file.
-var commas = map[kind]byte{commaSeparated: ',', tabSeparated: '\t'}
 
 // packing is the compression of a file.
 type packing uint8
@@ -56,7 +51,7 @@ const (
 var packings = map[string]packing{".gz": gzipped, ".zst": zstandard, ".zstd": zstandard}
 
 var kinds = map[string]kind{
-	".jsonl": jsonLines, ".jsonlines": jsonLines, ".ndjson": jsonLines, ".json": jsonLines, ".csv": commaSeparated, ".tsv": tabSeparated,
+	".jsonl": jsonLines, ".jsonlines": jsonLines, ".ndjson": jsonLines, ".json": jsonLines, ".csv": separatedValues, ".tsv": separatedValues,
 	".parquet": parquetFile, ".pq": parquetFile, ".arrow": arrowData, ".arrows": arrowData, ".feather": arrowData, ".ipc": arrowData,
 }
 
@@ -69,7 +64,7 @@ var readable = map[string]bool{".txt": true, ".text": true, ".md": true}
 
 // identify determines the kind of f from its name and, if that is not enough, from its first bytes.
 // A .json file is read by lines if its first line is a whole object. In a folder it must have the
-// field, like CSV, or it is text.
+// field, or it is text, and so is CSV.
 func (f *file) identify(opts Options) error {
 	name := strings.ToLower(path.Base(f.name))
 	if f.packing = packings[path.Ext(name)]; f.packing != unpacked {
@@ -81,7 +76,7 @@ func (f *file) identify(opts Options) error {
 	}
 	known := false
 	f.kind, known = kinds[ext]
-	sniffed := ext == ".json" || commas[f.kind] != 0 && !f.given
+	sniffed := ext == ".json" || f.kind == separatedValues && !f.given
 	switch {
 	case known && !sniffed:
 		return nil
@@ -102,8 +97,7 @@ func (f *file) identify(opts Options) error {
 	case ext == ".json":
 		f.kind = f.jsonKind(start, opts)
 	case known:
-		first := records(bufio.NewReader(bytes.NewReader(start)), commas[f.kind], cmp.Or(opts.Field, DefaultField), func([]byte) error { return errFound })
-		if first != errFound {
+		if names, _, _ := bytes.Cut(start, []byte("\n")); !bytes.Contains(names, []byte(cmp.Or(opts.Field, DefaultField))) {
 			f.kind = plainText
 		}
 	case bytes.HasPrefix(start, []byte(parquet.Magic)):
@@ -113,8 +107,6 @@ func (f *file) identify(opts Options) error {
 	}
 	return nil
 }
-
-var errFound = errors.New("found")
 
 // sniffLine is the maximum length of the first line of a .json file with rows.
 const sniffLine = 1 << 20

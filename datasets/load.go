@@ -19,9 +19,28 @@ type Data struct {
 	unmap []func() error
 }
 
-// Load reads the data at paths, or the built-in corpus if there are none.
+// Load reads the data at paths, or the built-in corpus if there are none. A path is that of a file,
+// of a folder, which is read with its sub-folders, a glob pattern such as c4/*.jsonl.zst, or a token
+// file from [WriteTokens] with the same tokenizer.
 //
-// A path is one that [Open] accepts, or a token file from [WriteTokens] with the same tokenizer.
+// A file is a document, or several if lines that are <|endoftext|> stand between them, as in
+// TinyStories; see [EpochRules]. Some files have one document per row: JSON Lines (.jsonl,
+// .jsonlines, .ndjson, .json) and Parquet (.parquet, .pq). Their text is in the string field or
+// column that opts names. All of these, and text, may be compressed with gzip (.gz)
+// or zstd (.zst). If files of rows have most of the bytes of a folder, only they are read, because
+// other files next to them describe them. Otherwise all its texts are read. Rows without text are
+// skipped, and NUL bytes in rows are removed.
+//
+// In a folder, it skips hidden files, binary files (with a NUL byte; it reads the first 8 KB before
+// the rest) and anything except regular files. It follows links to files, but not links to folders
+// inside a folder, so that a loop of links does no harm. A dangling link is an error. A file that
+// is reached twice is read once. Documents are named after the last element of the given path and
+// their path below it, so that a corpus keeps its fingerprint when it is moved. Bytes are not
+// interpreted: any encoding without NUL is fine.
+//
+// A path that is missing, unreadable or empty is an error that names it, and so is a binary file
+// that is given itself.
+//
 // PATH@WEIGHT makes a mixture. Then each path is a corpus of its own, with its own validation part,
 // and contributes a share of the windows in proportion to its weight, see [Mix]. Its validation
 // text is de-duplicated against the training text of all paths, except token files. A token file

@@ -13,44 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"unicode"
-
-	"spmoe/datasets/hub"
 )
-
-// Open reads a corpus from files, folders and glob patterns such as c4/*.jsonl.zst, or the built-in
-// corpus if there are no paths. It reads a folder with all its sub-folders.
-//
-// A file is a document, or several if lines that are <|endoftext|> stand between them, as in
-// TinyStories; see [EpochRules]. Some files have one document per row: JSON Lines (.jsonl,
-// .jsonlines, .ndjson, .json), CSV (.csv, .tsv) and Parquet (.parquet, .pq). Their text is in the
-// string field or column that opts names. All of these, and text, may be compressed with gzip (.gz)
-// or zstd (.zst). If files of rows have most of the bytes of a folder, only they are read, because
-// other files next to them describe them. Otherwise all its texts are read. Rows without text are
-// skipped, and NUL bytes in rows are removed.
-//
-// In a folder, it skips hidden files, binary files (with a NUL byte; it reads the first 8 KB before
-// the rest) and anything except regular files. It follows links to files, but not links to folders
-// inside a folder, so that a loop of links does no harm. A dangling link is an error. A file that
-// is reached twice is read once. Documents are named after the last element of the given path and
-// their path below it, so that a corpus keeps its fingerprint when it is moved. Bytes are not
-// interpreted: any encoding without NUL is fine.
-//
-// hf:NAME[:CONFIG][/SPLIT] is a dataset in the cache of huggingface_hub, see [hub.Find].
-// Its documents are named after the dataset and the file's path in the repository.
-//
-// A path that is missing, unreadable or empty is an error that names it, and so is a binary file
-// that is given itself.
-func Open(paths []string, opts Options) (*Corpus, error) {
-	s, err := sourceAt(paths, opts)
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.texts()
-	if err != nil {
-		return nil, err
-	}
-	return newCorpora(t)[0], nil
-}
 
 // find lists the files at paths.
 func find(paths []string, opts Options) (source, error) {
@@ -62,12 +25,6 @@ func find(paths []string, opts Options) (source, error) {
 	}
 	list := lister{opts: opts, seen: map[string]bool{}}
 	for _, given := range paths {
-		if name, ok := strings.CutPrefix(given, hub.Prefix); ok {
-			if err := list.addDataset(name); err != nil {
-				return source{}, err
-			}
-			continue
-		}
 		matches, err := expand(given)
 		for _, p := range matches {
 			if err == nil {
@@ -103,28 +60,6 @@ func (l *lister) add(name, real string, info fs.FileInfo, given bool) error {
 	return err
 }
 
-// addDataset adds the files of a dataset in huggingface_hub's cache, where files are links.
-func (l *lister) addDataset(name string) error {
-	all, err := hub.Find(name)
-	if err != nil {
-		return fmt.Errorf("data %w", err)
-	}
-	for _, each := range all {
-		real, err := filepath.EvalSymlinks(each.Path)
-		if err != nil {
-			return fmt.Errorf("data %s%s: %w: download it again", hub.Prefix, name, err)
-		}
-		info, err := os.Stat(real)
-		if err == nil && info.Mode().IsRegular() {
-			err = l.add(each.Name, real, info, true)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // expand returns the paths that a pattern matches, and any other path unchanged.
 func expand(given string) ([]string, error) {
 	if _, err := os.Lstat(given); err == nil || !strings.ContainsAny(given, "*?[") {
@@ -140,12 +75,13 @@ func expand(given string) ([]string, error) {
 	return matches, nil
 }
 
-const expectedData = "expected a file of text, JSON Lines, CSV or Parquet, or a folder of them"
+const expectedData = "expected a file of text, JSON Lines or Parquet, or a folder of them"
 
-// Remote reports whether a path of data is an address, such as s3://bucket/folder.
+// Remote reports whether a path of data is an address, such as s3://bucket/folder or hf:org/name.
 func Remote(path string) bool {
 	scheme, _, ok := strings.Cut(path, "://")
-	if !ok || scheme == "" || strings.ContainsFunc(scheme, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	dataset := strings.HasPrefix(path, "hf:") // as earlier versions named those of Hugging Face
+	if !dataset && !ok || scheme == "" || !dataset && strings.ContainsFunc(scheme, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		return false
 	}
 	_, err := os.Lstat(path)
@@ -155,7 +91,7 @@ func Remote(path string) bool {
 // addPath adds the files at a path that the user gave.
 func (l *lister) addPath(given string) error {
 	if Remote(given) {
-		return fmt.Errorf("data path %q is an address: copy it here, and give the file or folder", given)
+		return fmt.Errorf("data path %q is an address: copy it here, and give the file or folder (hf download --repo-type dataset NAME prints that of a dataset)", given)
 	}
 	absolute, err := filepath.Abs(given)
 	real := absolute

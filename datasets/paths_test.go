@@ -24,7 +24,7 @@ func TestOpenReadsTextFilesOnly(t *testing.T) {
 		"data/empty.txt":       "",
 		"data/_underscore.txt": text + "_",
 	})
-	c, err := Open([]string{filepath.Join(root, "data")}, Options{})
+	c, err := readCorpus([]string{filepath.Join(root, "data")}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestOpenReadsAFileOnce(t *testing.T) {
 			t.Skip("no symbolic links here:", err)
 		}
 	}
-	c, err := Open([]string{at("data"), at("data/a.txt"), at("outside")}, Options{})
+	c, err := readCorpus([]string{at("data"), at("data/a.txt"), at("outside")}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestOpenErrors(t *testing.T) {
 		want []string
 		user bool // root may read everything
 	}{
-		{"missing", []string{"missing", "expected a file of text, JSON Lines, CSV or Parquet, or a folder"}, false},
+		{"missing", []string{"missing", "expected a file of text, JSON Lines or Parquet, or a folder"}, false},
 		{"empty.txt", []string{"empty.txt", "is empty", "expected a file of text"}, false},
 		{"binary.bin", []string{"binary.bin", "NUL", "expected readable text"}, false},
 		{"nothing", []string{"nothing", "no files", "expected text files"}, false},
@@ -115,10 +115,10 @@ func TestOpenErrors(t *testing.T) {
 			if tc.user && os.Getuid() == 0 {
 				t.Skip("run by root, who may read everything")
 			}
-			_, err := Open([]string{at(tc.path)}, Options{})
+			_, err := readCorpus([]string{at(tc.path)}, Options{})
 			wantError(t, err, tc.want...)
 			if tc.path != "binaries" { // another path does not make up for a bad one
-				_, err = Open([]string{at("good.txt"), at(tc.path)}, Options{})
+				_, err = readCorpus([]string{at("good.txt"), at(tc.path)}, Options{})
 				wantError(t, err, tc.want...)
 			}
 		})

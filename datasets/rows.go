@@ -1,6 +1,6 @@
 package datasets
 
-// The documents of files with one document per row: JSON Lines, CSV and Parquet.
+// The documents of files with one document per row: JSON Lines and Parquet.
 
 import (
 	"bufio"
@@ -16,7 +16,7 @@ import (
 	"spmoe/datasets/parquet"
 )
 
-// mostLine is the maximum length of a line of a JSONL file and of a record of CSV.
+// mostLine is the maximum length of a line of a JSONL file.
 const mostLine = 64 << 20
 
 // row is a row of a file. For rows without text, text is nil or empty. It is valid during a call.
@@ -61,8 +61,8 @@ func (f file) eachRow(field string, each func(row) error) error {
 		return lines(buffered, field, each)
 	case f.kind == jsonValues:
 		return fmt.Errorf("it does not have a JSON object a line: write it so (jq -c '.[]' for an array, jq -c . for objects), or continue an older run with the launcher of commit %s", lastFormats)
-	case commas[f.kind] != 0:
-		return records(buffered, commas[f.kind], field, next)
+	case f.kind == separatedValues:
+		return errors.New("CSV is not read: write its rows as JSON Lines or Parquet (pandas: read_csv(FILE).to_parquet(NEW)), with which an older run goes on")
 	case f.kind == arrowData:
 		return errors.New("it is a packed Arrow file: unpack it")
 	}

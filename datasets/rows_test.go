@@ -142,7 +142,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-func TestJSONAndCSV(t *testing.T) {
+func TestJSON(t *testing.T) {
 	const mark = "\xef\xbb\xbf"
 	for _, c := range []struct {
 		name, content, field string
@@ -156,13 +156,7 @@ func TestJSONAndCSV(t *testing.T) {
 		{"b.json", "{\n  \"text\": \"pretty\"\n}", "", nil, []string{"it does not have a JSON object a line", "jq -c"}},
 		{"e.json", mark + " [{\"text\":\"one\"}]", "", nil, []string{"it does not have a JSON object a line", "commit ae336b0a"}},
 		{"a.jsonl", `{"text":["x"]}`, "", nil, []string{"line 1:", `field "text" is`, "lists and structures are not read"}},
-		{"m.csv", mark + "id,text\r\n1,\"a, \"\"b\"\"\r\nc\"\r\n2,d\n\n3,\"\"\r4,e", "", map[string]string{"m.csv#1": "a, \"b\"\r\nc", "m.csv#2": "d", "m.csv#4": "e"}, nil},
-		{"n.tsv", "text\tid\na, b\t1\n", "", map[string]string{"n.tsv#1": "a, b"}, nil},
-		{"o.csv", "one\na \"quoted\" word\n", "one", map[string]string{"o.csv#1": "a \"quoted\" word"}, nil},
-		{"s.csv", "id;text\n1;x\n", "", nil, []string{"s.csv", `no column "text"`, `"id;text"`, "with ',', not ';'"}},
-		{"p.csv", "id,body\n1,x\n", "", nil, []string{"p.csv", `no column "text"`, `it has "id", "body"`, "data_field"}},
-		{"q.csv", "id,text\n1,x,y\n", "", nil, []string{"record 1 has 3 fields, the first line 2"}},
-		{"r.csv", "text\n\"x\n", "", nil, []string{"record 1: it ends within quotes"}},
+		{"m.csv", "id,text\n1,x\n", "", nil, []string{"m.csv", "CSV is not read", "Parquet"}},
 		{"a.jsonl", `{"text":null}` + "\n" + `{"text":""}` + "\n" + `{"text":"nul \u0000"}` + "\n" + `{"text":"left"}`, "", map[string]string{"a.jsonl#3": "nul ", "a.jsonl#4": "left"}, nil},
 		{"a.jsonl", `{"id":1,"body":"x"}`, "", nil, []string{"a.jsonl: line 1:", `no field "text"`, `"body", "id"`, "data_field"}},
 		{"a.jsonl", "{\"text\":\"x\"}\n{}", "", nil, []string{"line 2:", "it has none"}},
@@ -174,7 +168,7 @@ func TestJSONAndCSV(t *testing.T) {
 		{"a.jsonl", strings.Repeat("x", mostLine+1), "", nil, []string{"line 1 has more than 67108864 bytes"}},
 	} {
 		path := filepath.Join(writeTree(t, map[string]string{c.name: c.content}), c.name)
-		corpus, err := Open([]string{path}, Options{Field: c.field})
+		corpus, err := readCorpus([]string{path}, Options{Field: c.field})
 		if c.err != nil {
 			wantError(t, err, c.err...)
 			continue
@@ -194,20 +188,19 @@ func TestLosses(t *testing.T) {
 			`{"text":"half\u0000"}`, `{"text":"\u0000\u0000"}`, `{"text":null}`, `{"text":"lone \ud800 surrogate, and \\ufffd"}`, "{\"text\":\"not \xff UTF-8\"}",
 			`{"text":"\ufffd \uFFFD � are there"}`, `{"text":"whole"}`,
 		}, "\n"),
-		"b.csv": "text\nh\x00alf\n\n",
 	})
-	for name, want := range map[string]Losses{"a.jsonl": {Skipped: 2, NUL: 2, Replaced: 2}, "b.csv": {Skipped: 1, NUL: 1}} {
+	for name, want := range map[string]Losses{"a.jsonl": {Skipped: 2, NUL: 2, Replaced: 2}} {
 		c := open(t, Options{}, filepath.Join(dir, name))
 		if !reflect.DeepEqual(c.Losses, want) || c.plus(want).Replaced != 2*want.Replaced {
 			t.Errorf("%s: %+v, want %+v", name, c.Losses, want)
 		}
-		for _, d := range append(c.Train.Documents(), c.HeldOut.Documents()...) {
+		for _, d := range append(c.Train.docs, c.HeldOut.docs...) {
 			if bytes.IndexByte(d.Text, 0) >= 0 {
 				t.Errorf("%q", d.Text)
 			}
 		}
 	}
-	_, err := Open([]string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": `{"text":"\u0000"}`}), "a.jsonl")}, Options{})
+	_, err := readCorpus([]string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": `{"text":"\u0000"}`}), "a.jsonl")}, Options{})
 	wantError(t, err, "no text in", "in any of 1 rows (1 have NUL bytes only")
 }
 
@@ -217,14 +210,14 @@ func TestFilesThatAreNotRead(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.jsonl.xz": "unpack it, or pack it with gzip (.gz) or zstd (.zst)", "b.txt.bz2": "unpack it", "folder": "c.jsonl.bz2: .bz2 is not read", "other": "",
 	} {
-		_, err := Open([]string{filepath.Join(dir, name)}, Options{})
+		_, err := readCorpus([]string{filepath.Join(dir, name)}, Options{})
 		if want == "" && err == nil {
 			continue
 		}
 		wantError(t, err, want)
 	}
-	for _, address := range []string{"s3://bucket/c4", "https://example.com/x.parquet", "file:///data/x"} {
-		_, err := Open([]string{address}, Options{})
+	for _, address := range []string{"s3://bucket/c4", "https://example.com/x.parquet", "file:///data/x", "hf:org/name"} {
+		_, err := readCorpus([]string{address}, Options{})
 		wantError(t, err, "is an address: copy it here")
 	}
 }
@@ -258,7 +251,7 @@ func TestCompressedText(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), c.content, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open([]string{filepath.Join(dir, name)}, Options{})
+		_, err := readCorpus([]string{filepath.Join(dir, name)}, Options{})
 		wantError(t, err, c.want...)
 	}
 }
@@ -283,7 +276,7 @@ func TestFoldersOfRows(t *testing.T) {
 		"set/data/a.jsonl": `{"text":"from a"}`, "set/data/b.jsonl": `{"text":"from b"}`,
 		"set/README.md": "what it is", "set/dataset_info.json": "{\n}", "set/state.json": `{"step":1}`, "text/README.md": "what it is",
 		"text/more.txt": strings.Repeat("more of it", 9), "text/few.jsonl": `{"text":"few"}`, "text/config.json": `{"text":"few"}`,
-		"text/tables/c.jsonl.bak": "text",
+		"text/tables/c.jsonl.bak": "text", "notes/a.csv": "id,body\n1,x", "rows/a.csv": "id,text\n1,x",
 	})
 	at := func(name string) string { return filepath.Join(root, filepath.FromSlash(name)) }
 	for _, c := range []struct {
@@ -294,6 +287,7 @@ func TestFoldersOfRows(t *testing.T) {
 		{[]string{at("set")}, []string{"set/data/a.jsonl#1", "set/data/b.jsonl#1"}, 3},
 		{[]string{at("text")}, []string{"text/README.md", "text/config.json", "text/few.jsonl", "text/more.txt", "text/tables/c.jsonl.bak"}, 0},
 		{[]string{at("set"), at("text/more.txt")}, []string{"more.txt", "set/data/a.jsonl#1", "set/data/b.jsonl#1"}, 3},
+		{[]string{at("notes")}, []string{"notes/a.csv"}, 0},
 		{[]string{at("set/data/*.jsonl")}, []string{"a.jsonl#1", "b.jsonl#1"}, 0},
 		{[]string{at("set/data/[b-z].jsonl")}, []string{"b.jsonl#1"}, 0},
 		{[]string{at("*/README.md")}, []string{"README.md", "README.md"}, 0},
@@ -311,8 +305,10 @@ func TestFoldersOfRows(t *testing.T) {
 			t.Errorf("%q: %d others, %v, want %d", c.paths, all.losses.Other, err, c.other)
 		}
 	}
-	_, err := Open([]string{at("set/*.parquet")}, Options{})
+	_, err := readCorpus([]string{at("set/*.parquet")}, Options{})
 	wantError(t, err, "*.parquet", "matches nothing")
-	_, err = Open([]string{at("set/[")}, Options{})
+	_, err = readCorpus([]string{at("set/[")}, Options{})
 	wantError(t, err, "syntax error in pattern", "[abc]")
+	_, err = readCorpus([]string{at("rows")}, Options{})
+	wantError(t, err, "a.csv", "CSV is not read")
 }

@@ -38,7 +38,7 @@ type TokenizeSummary struct {
 // Side is one side of a token file.
 type Side struct{ Documents, Bytes, Tokens int64 }
 
-// WriteTokens tokenizes the text at paths, as [Open] accepts them, or the built-in corpus if there
+// WriteTokens tokenizes the text at paths, as [Load] accepts them, or the built-in corpus if there
 // are none. It writes a token file that [Load] reads: the same streams, with the same fingerprints,
 // as the text itself. It takes 24 bytes of memory per document, the validation text with an index
 // of it, and a fixed amount. While it writes, it takes twice the size of the file on disk.

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Walk reads the text at paths, as [Open] accepts them, or the built-in corpus if there are none.
+// Walk reads the text at paths, as [Load] accepts them, or the built-in corpus if there are none.
 // It calls train with the texts of the training side, one after the other in the order of a
 // [Split], and then heldOut with those of the other side. A text is valid during the call. Walk
 // takes the memory of one document, of the validation text with an index of it, and 16 bytes per

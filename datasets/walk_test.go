@@ -17,8 +17,8 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, s := range []Split{c.Train, c.HeldOut} {
-		if len(got[i]) == 0 || !slices.EqualFunc(got[i], s.Documents(), func(text string, d Document) bool { return text == string(d.Text) }) {
-			t.Errorf("side %d: %q, want %d documents", i, got[i], len(s.Documents()))
+		if len(got[i]) == 0 || !slices.EqualFunc(got[i], s.docs, func(text string, d Document) bool { return text == string(d.Text) }) {
+			t.Errorf("side %d: %q, want %d documents", i, got[i], len(s.docs))
 		}
 	}
 }

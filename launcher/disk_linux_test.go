@@ -45,7 +45,8 @@ func fillDisk(path string) {
 	file.Close()
 }
 
-// A disk without the space for the run's checkpoints is refused before training starts.
+// A disk without the space for the run's checkpoints is refused before training starts. With keep 0
+// there need be room for one.
 func TestDiskTooSmall(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -57,6 +58,11 @@ func TestDiskTooSmall(t *testing.T) {
 	}
 	succeed(t, append(args, "--save-every", "0")...)
 	refuse(t, cli.ExitUsage, []string{"compare", "--quick", "--out", run + "s", "--data", data}, "of free space, but the checkpoints need")
+	t.Chdir(t.TempDir())
+	run = smallDisk(t, 1.5)
+	if out := succeed(t, tiny(data, "--out", run, "--set", "keep=0", "--save-every", "1")...); strings.Contains(out, "ALARM") || strings.Count(out, "saved") < 3 {
+		t.Errorf("with keep 0: %s", out)
+	}
 }
 
 // A disk that fills up while a run goes on and is freed after its last step loses nothing: neither

@@ -30,7 +30,7 @@ func (t *Timeline) Bubble() float64 {
 	return sum / (t.End * float64(len(t.Idle)))
 }
 
-// Simulate runs a schedule that Check accepts.
+// Simulate runs a schedule. It returns an error if ranks wait for each other forever.
 func (s *Schedule) Simulate() (*Timeline, error) {
 	t := &Timeline{}
 	var err error
@@ -115,7 +115,7 @@ func (s *Schedule) run() ([][]Timed, error) {
 		if next[r] < len(list) {
 			slot := list[next[r]]
 			_, missing := s.ready(slot, done)
-			return nil, fmt.Errorf("ranks wait for each other: %v, %v, waits for %v, which comes later on a rank that waits, too", slot, place{r, next[r]}, missing)
+			return nil, fmt.Errorf("ranks wait for each other: %v, action %d of rank %d, waits for %v, which comes later on a rank that waits, too", slot, next[r], r, missing)
 		}
 	}
 	return out, nil

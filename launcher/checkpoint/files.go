@@ -29,8 +29,6 @@ type Files interface {
 // Output is a file being written. After Sync its content survives a power failure.
 type Output interface {
 	io.Writer
-	// Reserve takes space for a file of this size, if the file system can.
-	Reserve(size int64)
 	Sync() error
 	Close() error
 }
@@ -63,9 +61,8 @@ func (d Disk) do(path string, f func(in *os.Root, name string) error) error {
 
 // Create implements [Files].
 func (d Disk) Create(path string) (out Output, err error) {
-	err = d.do(path, func(in *os.Root, name string) error {
-		file, err := in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		out = diskFile{file}
+	err = d.do(path, func(in *os.Root, name string) (err error) {
+		out, err = in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		return err
 	})
 	return out, err

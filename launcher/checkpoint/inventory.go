@@ -79,6 +79,17 @@ func inspect(path string, d stepDir) (Entry, error) {
 	return e, nil
 }
 
+// bytesIn returns the bytes of the files in a folder.
+func bytesIn(path string) (n int64, err error) {
+	files, err := system.ReadDir(path)
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			n += info.Size()
+		}
+	}
+	return n, err
+}
+
 // Steps returns the paths of all checkpoints of a run folder, oldest first, complete or not. If
 // path is a checkpoint, it returns path.
 func Steps(path string) ([]string, error) {

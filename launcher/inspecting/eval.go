@@ -38,7 +38,7 @@ func DefineEval(fs *flag.FlagSet) cli.Action {
 		f.data = append(f.data, path)
 		return nil
 	})
-	fs.StringVar(&f.field, "data-field", "", "`NAME` field or column with the text in JSON Lines, CSV and Parquet files; empty: the run's")
+	fs.StringVar(&f.field, "data-field", "", "`NAME` field or column with the text in JSON Lines and Parquet files; empty: the run's")
 	fs.IntVar(&f.seq, "seq", 0, "`N` tokens per window; 0: the run's --seq, or 512")
 	fs.IntVar(&f.batch, "batch", 8, "`N` windows per rank and pass; affects speed and memory only")
 	fs.IntVar(&f.maxTokens, "max-tokens", 0, "`N` maximum number of tokens to predict, in whole windows; 0: as in the run's evaluations; -1: all")

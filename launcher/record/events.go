@@ -101,12 +101,6 @@ func (l *EventLog) Close() error {
 	return err
 }
 
-// Limits on what is read from one file.
-const (
-	maxEvents = 1 << 16
-	maxReason = 64 << 10 // bytes
-)
-
 // ReadEvents returns the events of a run, or none if it has no such file. It ignores an incomplete
 // last line.
 func ReadEvents(run string) (events []spmd.Event, err error) {
@@ -123,26 +117,14 @@ func ReadEvents(run string) (events []spmd.Event, err error) {
 		if err := strictjson.Unmarshal(text, &e); err != nil {
 			return err
 		}
+		if e.Kind == "" {
+			return errors.New(`it has no "event"`)
+		}
 		events = append(events, e)
-		return checkEvent(e, len(events))
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return events, nil
-}
-
-// checkEvent returns an error if an event breaks a rule. n is its number.
-func checkEvent(e spmd.Event, n int) error {
-	switch {
-	case n > maxEvents:
-		return fmt.Errorf("it has more than %d events", maxEvents)
-	case e.Kind == "":
-		return errors.New(`it has no "event"`)
-	case e.Rank < -1 || e.Step < -1 || e.Step > maxCount || e.After < 0:
-		return fmt.Errorf("rank %d, step %d, after %v: expected -1 or more, and no negative time", e.Rank, e.Step, e.After)
-	case len(e.Reason) > maxReason:
-		return fmt.Errorf("a reason of %d bytes is longer than %d", len(e.Reason), maxReason)
-	}
-	return named("event", string(e.Kind))
 }

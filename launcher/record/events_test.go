@@ -56,15 +56,10 @@ func TestEvents(t *testing.T) {
 
 func TestEventsRefused(t *testing.T) {
 	for line, want := range map[string]string{
-		`{}`:                              `:2: it has no "event"`,
-		`{"event":"alarm","rank":-2}`:     ":2: rank -2",
-		`{"event":"alarm","step":-2}`:     "step -2",
-		`{"event":"alarm","after_ns":-1}`: "after -1ns",
-		`{"event":"a\u0000b"}`:            "control characters",
-		`{"event":"alarm","time":"now"}`:  ":2: ",
-		`event`:                           ":2: ",
-		`{"event":"alarm","reason":"` + strings.Repeat("x", maxReason+1) + `"}`: "65537 bytes is longer",
-		strings.Repeat("x", maxLine): ":2: ",
+		`{}`:                             `:2: it has no "event"`,
+		`{"event":"alarm","time":"now"}`: ":2: ",
+		`event`:                          ":2: ",
+		strings.Repeat("x", maxLine):     ":2: ",
 	} {
 		run := t.TempDir()
 		text := `{"time":"2026-11-21T20:00:00Z","event":"detected","rank":1,"step":3,"generation":0}` + "\n" + line + "\n"

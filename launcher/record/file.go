@@ -4,6 +4,7 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"reflect"
 
@@ -24,6 +25,28 @@ type Line struct {
 
 	Choices *json.RawMessage `json:"choices,omitempty"` // of earlier versions, as Usage
 	Usage   *json.RawMessage `json:"usage,omitempty"`
+}
+
+const (
+	maxLine   = 1 << 20  // bytes, including the line end
+	maxSample = 64 << 10 // bytes of a prompt or of a text
+)
+
+// check returns an error unless a line has one key.
+func (l Line) check() error {
+	keys := 0
+	for i, fields := 0, reflect.ValueOf(l); i < fields.NumField(); i++ {
+		if !fields.Field(i).IsNil() {
+			keys++
+		}
+	}
+	switch {
+	case keys == 0:
+		return errors.New("it has none of the known keys")
+	case keys > 1:
+		return errors.New("it has several keys, expected one")
+	}
+	return nil
 }
 
 // Number returns the step of a line; 0 if it has none.

@@ -181,18 +181,13 @@ func TestCutOff(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	good := `{"eval":{"step":0,"loss":1,"sequences":1}}` + "\n"
 	for line, want := range map[string]string{
-		`{}`:                                  ":2: it has none of the known keys",
-		`{"stop":{"step":1}}`:                 ":2: it has none of the known keys",
-		`{"step":null}`:                       ":2: it has none of the known keys",
-		`{"step":{"step":1},"eval":{}}`:       ":2: it has several keys",
-		`{"step":{"step":"one"}}`:             ":2: ",
-		`step 1`:                              ":2: ",
-		``:                                    ":2: ",
-		`{"load":{"step":1,"tokens":[1,-2]}}`: "Load.Tokens is -2",
-		`{"times":{"seconds":1e300}}`:         "beyond 1e+100",
-		`{"start":{"cpu":"\u001b"}}`:          "control characters",
-		`{"phases":{"step":-1}}`:              "Phases.Step is -1",
-		`{"sample":{"step":1,"prompt":"` + strings.Repeat("x", maxSample+1) + `"}}`: "more than 256 bytes",
+		`{}`:                            ":2: it has none of the known keys",
+		`{"stop":{"step":1}}`:           ":2: it has none of the known keys",
+		`{"step":null}`:                 ":2: it has none of the known keys",
+		`{"step":{"step":1},"eval":{}}`: ":2: it has several keys",
+		`{"step":{"step":"one"}}`:       ":2: ",
+		`step 1`:                        ":2: ",
+		``:                              ":2: ",
 	} {
 		run := t.TempDir()
 		if err := os.WriteFile(filepath.Join(run, File), []byte(good+line+"\n"+good), 0o600); err != nil {

@@ -133,14 +133,11 @@ func (w *Writer) add(l Line) {
 		return
 	}
 	text, err := json.Marshal(l)
-	if err == nil {
-		err = l.check()
-	}
 	if err == nil && len(text) >= maxLine {
 		err = fmt.Errorf("a line has %d bytes, more than %d", len(text), maxLine-1)
 	}
 	if err != nil {
-		w.err = fmt.Errorf("%w: a written line does not parse: %w", ErrEnded, err)
+		w.err = fmt.Errorf("%w: a line cannot be written: %w", ErrEnded, err)
 		return
 	}
 	w.waiting = append(append(w.waiting, text...), '\n')

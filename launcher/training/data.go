@@ -30,7 +30,7 @@ func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 		f.data = append(f.data, path)
 		return nil
 	})
-	all.StringVar(&f.field, "data-field", datasets.DefaultField, "`NAME` field or column with the text in JSON Lines, CSV and Parquet files")
+	all.StringVar(&f.field, "data-field", datasets.DefaultField, "`NAME` field or column with the text in JSON Lines and Parquet files")
 	all.StringVar(&f.tokenizer, "tokenizer", "bytes", "`NAME` tokenizer, as in train --tokenizer")
 	all.StringVar(&f.endToken, "end-token", "", "`TEXT` token that ends documents, as in train --end-token")
 	all.BoolVar(&f.special, "special-tokens", false, "special tokens of the tokenizer that are spelled in text stand for themselves, as in train --special-tokens")

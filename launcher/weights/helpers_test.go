@@ -37,7 +37,7 @@ func opened(t testing.TB, path string) *Source {
 // all returns the elements of a tensor.
 func all(t testing.TB, s *Source, name string) []float32 {
 	t.Helper()
-	x, ok := s.Tensor(name)
+	x, ok := s.entries[name]
 	if !ok {
 		t.Fatalf("%s has no tensor %s", s.Path(), name)
 	}

@@ -169,12 +169,6 @@ func (s *Source) Tensors() []Tensor {
 	return all
 }
 
-// Tensor returns the tensor of that name, and whether there is one.
-func (s *Source) Tensor(name string) (Tensor, bool) {
-	e, ok := s.entries[name]
-	return e.Tensor, ok
-}
-
 // ReadInto fills dst with elements [offset, offset+len(dst)) of a tensor, in row-major order, as
 // FP32. BF16, F16 and block-scaled FP8 are converted. It returns an error if there is no such
 // tensor, or if it has another shape. A range outside the shape panics.

@@ -77,12 +77,8 @@ func (p *Plan) receiver(from int, c content, gradient bool) int {
 // sender returns the stage that sends a message; none: -1.
 func (p *Plan) sender(m message) int { return p.receiver(m.to, m.content, !m.gradient) }
 
-// NewPlan checks a schedule and the stages of a model, in their order, and plans the messages
-// between stages.
+// NewPlan plans the messages between the stages of a model, in their order, in a schedule.
 func NewPlan(s *pipeline.Schedule, stages []moe.Stage) (*Plan, error) {
-	if err := s.Check(); err != nil {
-		return nil, err
-	}
 	if len(stages) != s.Stages {
 		return nil, fmt.Errorf("%d stages for schedule %s, which has %d", len(stages), s.Title(), s.Stages)
 	}

@@ -1,3 +1,4 @@
+// Package mutations makes mistakes.toml in the source.
 package mutations
 
 import (
@@ -16,9 +17,43 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	_ "embed"
+
+	"github.com/pelletier/go-toml/v2"
 )
+
+//go:embed mistakes.toml
+var list []byte
+
+// mutation is a mistake of the list.
+type mutation struct {
+	Name, Text, File, Old, New, Args, Axis, Tensor string
+
+	differs tensor // Tensor
+}
+
+// tensor describes where states may differ most.
+type tensor struct{ Words, Layer, Name string }
+
+// table returns the mistakes.
+var table = sync.OnceValue(func() []mutation {
+	var all struct {
+		Tensor  []tensor
+		Mistake []mutation
+	}
+	if err := toml.NewDecoder(bytes.NewReader(list)).DisallowUnknownFields().Decode(&all); err != nil {
+		panic(err)
+	}
+	for i := range all.Mistake {
+		m := &all.Mistake[i]
+		m.differs = all.Tensor[slices.IndexFunc(all.Tensor, func(t tensor) bool { return t.Words == m.Tensor })]
+	}
+	return all.Mistake
+})
 
 // root is the root of the repository.
 const root = "../../.."
@@ -33,7 +68,7 @@ func TestMutations(t *testing.T) {
 		t.Skip("a step of its own in .ci/run, of a minute or more: set SPMOE_MUTATIONS=all")
 	}
 	text, launcher := writeText(t), build(t)
-	for _, m := range Table {
+	for _, m := range table() {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			m.find(t, launcher, text)
@@ -59,12 +94,12 @@ func TestDocumented(t *testing.T) {
 	_, rows, _ := strings.Cut(string(page), "| mistake | axis | what differs most |\n|---|---|---|\n")
 	rows, _, _ = strings.Cut(rows, "\n\n")
 	for row := range strings.SplitSeq(strings.TrimSpace(rows), "\n") {
-		if !slices.ContainsFunc(Table, func(m Mutation) bool { return row == fmt.Sprintf("| %s | %s | %s |", m.Text, m.Axis, m.Tensor.Words) }) {
+		if !slices.ContainsFunc(table(), func(m mutation) bool { return row == fmt.Sprintf("| %s | %s | %s |", m.Text, m.Axis, m.Tensor) }) {
 			t.Errorf("docs/layouts.md has a mistake that no row of the table is: %s", row)
 		}
 	}
-	if !strings.Contains(string(page), fmt.Sprintf("has all\n%d with their edits", len(Table))) {
-		t.Errorf("docs/layouts.md has another number of mistakes than %d", len(Table))
+	if !strings.Contains(string(page), fmt.Sprintf("has all\n%d with their edits", len(table()))) {
+		t.Errorf("docs/layouts.md has another number of mistakes than %d", len(table()))
 	}
 }
 
@@ -87,7 +122,7 @@ func writeText(t *testing.T) string {
 func mutated(t *testing.T) map[string]string {
 	t.Helper()
 	sources, files := map[string]string{}, map[string]string{}
-	for _, m := range Table {
+	for _, m := range table() {
 		if sources[m.File] == "" {
 			source, err := os.ReadFile(filepath.Join(root, m.File))
 			if err != nil {
@@ -143,7 +178,7 @@ func build(t *testing.T) (launcher string) {
 
 // insert adds a copy of the function that has the mistake to a file. The function calls the copy if
 // the mistake is chosen. source is the file as it is.
-func (m Mutation) insert(file, source string) (string, error) {
+func (m mutation) insert(file, source string) (string, error) {
 	if n := strings.Count(source, m.Old); n != 1 {
 		return "", fmt.Errorf("the source has %d times %q, want 1: adapt the mutation to the source", n, m.Old)
 	}
@@ -206,7 +241,7 @@ var verify = strings.Fields(`-np 4 verify-layouts --steps 2 --seq 96 --batch 8 -
 	--set model.top_k=2 --set model.expert_inter=32`)
 
 // find runs the launcher with the mistake and checks what verify-layouts says about it.
-func (m Mutation) find(t *testing.T, launcher, text string) {
+func (m mutation) find(t *testing.T, launcher, text string) {
 	lines := filepath.Join(t.TempDir(), "lines")
 	args := slices.Concat(verify, []string{"--data", text, "--json", lines}, strings.Fields(m.Args))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a mistake may also make ranks wait
@@ -231,9 +266,9 @@ func (m Mutation) find(t *testing.T, launcher, text string) {
 			continue
 		}
 		found++
-		if d := l.First; l.Axis != m.Axis || !matches(m.Tensor.Layer, d.Layer) || !matches(m.Tensor.Name, d.Tensor) {
+		if d := l.First; l.Axis != m.Axis || !matches(m.differs.Layer, d.Layer) || !matches(m.differs.Name, d.Tensor) {
 			t.Errorf("%s: axis %s (want %s), step %d, %s (want %s), %s (want %s), by %g",
-				l.Layout, l.Axis, m.Axis, d.Step, d.Layer, m.Tensor.Layer, d.Tensor, m.Tensor.Name, d.Distance)
+				l.Layout, l.Axis, m.Axis, d.Step, d.Layer, m.differs.Layer, d.Tensor, m.differs.Name, d.Distance)
 		}
 	}
 	if found == 0 {

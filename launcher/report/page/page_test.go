@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"spmoe/internal/testing/browser"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 )
@@ -166,7 +165,7 @@ func compose(t *testing.T, pages map[string]Page) (composed map[string]string) {
 		t.Fatal(err)
 	}
 	html, _ := check(t, Page{})
-	browser.Run(t, []byte(html), 1280,
+	load(t, []byte(html), 1280,
 		fmt.Sprintf("return Object.fromEntries(Object.entries(%s).map(([name, p]) => [name, JSON.stringify(compose(p))]))", data), &composed)
 	return composed
 }
@@ -229,7 +228,7 @@ func TestBrowserIncomplete(t *testing.T) {
 func TestBrowser(t *testing.T) {
 	html, _ := check(t, read(t, write(t, t.TempDir(), 200)).page())
 	for _, width := range []int{1280, 390} {
-		if got := browser.Check(t, []byte(html), width); len(got) != 7 {
+		if got := look(t, []byte(html), width); len(got) != 7 {
 			t.Errorf("%d charts: %q", len(got), got)
 		}
 	}

@@ -18,7 +18,6 @@ import (
 
 	"spmoe/collective/ep"
 	"spmoe/datasets"
-	"spmoe/datasets/hub"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/recipefile"
 	"spmoe/launcher/routes"
@@ -72,8 +71,8 @@ type Config struct {
 
 	SpecialTokens bool `toml:"special_tokens,omitempty" group:"run" resume:"fixed" help:"special tokens of the tokenizer that are spelled in text stand for themselves, in training text and in prompts; the end of a document divides text; default: they are ordinary text"`
 
-	Data      []string `toml:"data" flag:"yes" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON Lines, CSV or Parquet, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
-	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON Lines, CSV and Parquet files"`
+	Data      []string `toml:"data" flag:"yes" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON Lines or Parquet, also .gz and .zst, or files of data tokenize; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON Lines and Parquet files"`
 
 	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: as runs before did"`
 
@@ -84,7 +83,7 @@ type Config struct {
 	SaveEvery Interval `toml:"save_every" flag:"yes" group:"saving" resume:"harmless" help:"steps or time between checkpoints, such as 500 or 10m; 0: only at the end"`
 	SaveAsync bool     `toml:"save_async" group:"saving" resume:"harmless" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
 	SaveRetry Duration `toml:"save_retry" group:"saving" resume:"harmless" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
-	Keep      int      `toml:"keep" range:"0.." group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is complete, so a crash in between loses both"`
+	Keep      int      `toml:"keep" range:"0.." group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is written again, so a crash in between loses both"`
 
 	LogEvery      int `toml:"log_every" range:"1.." group:"output" resume:"harmless" help:"steps between log lines"`
 	EvalEvery     int `toml:"eval_every" range:"-1.." flag:"yes" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
@@ -173,7 +172,7 @@ func (c *Config) MakeAbsolute() error {
 	for i, given := range c.Data {
 		path, _, _ := datasets.SplitWeight(given)
 		weights = append(weights, given[len(path):])
-		if c.Data[i] = path; !strings.HasPrefix(path, hub.Prefix) && !datasets.Remote(path) {
+		if c.Data[i] = path; !datasets.Remote(path) {
 			paths = append(paths, &c.Data[i])
 		}
 	}

@@ -11,9 +11,8 @@ import (
 	"spmoe/launcher/checkpoint"
 )
 
-// runFiles is the file system of a run's checkpoints. Writes fail when ctx has ended, and wait for
-// room. Writing is progress: a rank that waits for it is not hung. A rank can be made to fail at
-// any operation.
+// runFiles is the file system of a run's checkpoints. Writes fail when ctx has ended. Writing
+// is progress: a rank that waits for it is not hung. A rank can be made to fail at any operation.
 type runFiles struct {
 	checkpoint.Files
 	saver *Saver
@@ -48,18 +47,13 @@ type runOutput struct {
 	path  string
 }
 
-// Write implements [io.Writer].
-func (o runOutput) Write(p []byte) (int, error) {
+// Write implements [io.Writer]. If the rank fails, the first half is written. A requested
+// corruption changes the file, not the memory.
+func (o runOutput) Write(p []byte) (n int, err error) {
 	if err := o.saver.ctx.Err(); err != nil {
 		return 0, err
 	}
 	o.saver.comm.Progress().Add(1)
-	return o.saver.writeWithRoom(o, p)
-}
-
-// write writes without room in mind. If the rank fails, the first half is written. A requested
-// corruption changes the file, not the memory.
-func (o runOutput) write(p []byte) (n int, err error) {
 	if !fault.Armed() {
 		return o.Output.Write(p)
 	}

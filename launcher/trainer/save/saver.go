@@ -3,7 +3,6 @@ package save
 // Checkpoints that are written while training continues.
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strings"
+	"syscall"
 	"time"
 
 	"spmoe/collective"
@@ -39,7 +38,6 @@ type Saver struct {
 	Pending   *pendingSave            // the save in progress; nil: none
 
 	tokenizer []byte // the run's tokenizer.json; empty: none
-	room      room   // for the save in progress
 
 	// Corrupt, if not nil, is called with the pieces before they are copied or written: tests use
 	// it to corrupt memory.
@@ -186,8 +184,19 @@ func (s *Saver) poll() (l saveResult, ok bool) {
 	return s.wait(), true
 }
 
-// write does the work of a save: rank 0 begins it, all ranks write, and rank 0 completes it.
+// write does the work of a save. A run that keeps no older checkpoint gives it up if the disk has
+// no room for both.
 func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (failed, broken error) {
+	failed, broken = s.attempt(l, pieces, ready, s.Cfg.Kept())
+	if full := errors.Is(failed, syscall.ENOSPC) || errors.Is(failed, syscall.EDQUOT); full && s.Cfg.Keep == 0 {
+		return s.attempt(l, pieces, ready, 0)
+	}
+	return failed, broken
+}
+
+// attempt writes a checkpoint while as many older ones are kept: rank 0 begins it, all ranks write,
+// and rank 0 completes it.
+func (s *Saver) attempt(l *saveResult, pieces []checkpoint.Piece, ready error, kept int) (failed, broken error) {
 	step, lead := int64(l.State.step), s.comm.Rank() == 0
 	var w *checkpoint.Writer
 	defer func() {
@@ -201,7 +210,7 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	if lead && err == nil {
 		w, err = checkpoint.NewWriter(s.Files, s.Cfg.Out, step, s.comm.Size())
 		if err == nil { // a killed launcher may have left one more than it keeps
-			err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, s.Cfg.Kept())
+			err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, kept)
 		}
 	}
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
@@ -210,19 +219,8 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	if !lead {
 		w, err = checkpoint.Join(s.Files, s.Cfg.Out, step, s.comm.Size())
 	}
-	s.room = room{w: w, run: l.State.run, part: checkpoint.PartBytes(pieces)}
-	if lead {
-		const progress = 16 << 10 // in the manifest
-		s.room.part += int64(len(l.State.Config)+len(s.tokenizer)) + progress
-	}
 	if err == nil {
 		err = w.WriteShard(s.comm.Rank(), pieces, l.State.sums)
-	}
-	if s.Cfg.Keep == 0 && !s.room.met {
-		if failed, broken = s.makeRoom(false, err); broken != nil {
-			return nil, broken
-		}
-		err = cmp.Or(err, failed)
 	}
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
@@ -252,22 +250,25 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 func (s *Saver) agree(err error) (failed, broken error) {
 	text := ""
 	if err != nil {
-		text = " " + err.Error()
-	}
-	if errors.Is(err, checkpoint.ErrChanged) {
-		text = "!" + err.Error()
+		kind := slices.IndexFunc(agreedKinds, func(kind error) bool { return errors.Is(err, kind) })
+		text = string(rune('1'+kind)) + err.Error()
 	}
 	texts, broken := state.GatherTexts(s.comm, text)
 	for _, text := range texts {
-		switch {
-		case strings.HasPrefix(text, "!"):
-			return agreedError{text[1:], checkpoint.ErrChanged}, nil
-		case text != "":
-			return agreedError{text[1:], nil}, nil
+		if text == "" {
+			continue
 		}
+		agreed := agreedError{text: text[1:]}
+		if kind := int(text[0] - '0'); kind > 0 {
+			agreed.kind = agreedKinds[kind-1]
+		}
+		return agreed, nil
 	}
 	return nil, broken
 }
+
+// agreedKinds are the kinds of errors that the ranks tell apart.
+var agreedKinds = []error{checkpoint.ErrChanged, syscall.ENOSPC, syscall.EDQUOT}
 
 // agreedError is an error that one rank has told the others.
 type agreedError struct {

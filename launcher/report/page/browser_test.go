@@ -1,5 +1,4 @@
-// Package browser loads pages in Chromium, for tests.
-package browser
+package page
 
 import (
 	"bytes"
@@ -13,28 +12,28 @@ import (
 	"testing"
 )
 
-// names are programs that can be the browser. The first one is smaller, and its windows may be as
+// browsers are programs that can be the browser. The first one is smaller, and its windows may be as
 // narrow as a phone.
-var names = []string{"chromium-headless-shell", "chromium"}
+var browsers = []string{"chromium-headless-shell", "chromium"}
 
-// policy matches the element that forbids the script of a test.
-var policy = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy"[^>]*>`)
+// forbids matches the element that forbids the script of a test.
+var forbids = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy"[^>]*>`)
 
-// Run loads a page in a window of some width, runs a script in it, and decodes the value that the
+// load loads a page in Chromium, in a window of some width, runs a script in it, and decodes the value that the
 // script returns. It skips the test if there is no browser, unless SPMOE_NEED_BROWSER is set.
-func Run(t testing.TB, page []byte, width int, script string, value any) {
+func load(t testing.TB, page []byte, width int, script string, value any) {
 	t.Helper()
 	program := ""
-	for _, name := range names {
+	for _, name := range browsers {
 		if path, err := exec.LookPath(name); err == nil && program == "" {
 			program = path
 		}
 	}
 	if program == "" {
 		if os.Getenv("SPMOE_NEED_BROWSER") != "" {
-			t.Fatalf("none of %q is installed", names)
+			t.Fatalf("none of %q is installed", browsers)
 		}
-		t.Skipf("none of %q is installed", names)
+		t.Skipf("none of %q is installed", browsers)
 	}
 	// An error in the page's own script leaves it without what the test's script looks at.
 	test := fmt.Sprintf(`<script>addEventListener("load", () => {
@@ -43,7 +42,7 @@ func Run(t testing.TB, page []byte, width int, script string, value any) {
 	try { out.textContent = JSON.stringify((() => { %s })()); } catch (e) { out.textContent = "!" + e.stack; }
 	document.body.append(out);
 })</script></body>`, script)
-	text := strings.Replace(policy.ReplaceAllLiteralString(string(page), ""), "</body>", test, 1)
+	text := strings.Replace(forbids.ReplaceAllLiteralString(string(page), ""), "</body>", test, 1)
 	file := filepath.Join(t.TempDir(), "page.html")
 	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
@@ -68,12 +67,12 @@ func Run(t testing.TB, page []byte, width int, script string, value any) {
 	}
 }
 
-// Check loads a report page in a window of some width. It reports charts that draw nothing and
+// look loads a report page in a window of some width. It reports charts that draw nothing and
 // texts that are cut off or small, and returns the names of the charts.
-func Check(t testing.TB, page []byte, width int) (charts []string) {
+func look(t testing.TB, page []byte, width int) (charts []string) {
 	t.Helper()
 	var found struct{ Problems, Charts []string }
-	Run(t, page, width, `
+	load(t, page, width, `
 	const problems = [], all = (q, of = document) => Array.from(of.querySelectorAll(q));
 	if (document.documentElement.scrollWidth > innerWidth) problems.push("the page is wider than its window");
 	for (const f of all("figure")) {
