@@ -29,9 +29,16 @@ func attentionKernel(name string, seq, key, value, columns int, call func(attent
 		work: 1e-9 * float64(seq) * float64(seq) * float64(columns), limit: peak(tensor.BF16),
 		prepare: func(s *suite) func() {
 			a := attentionCall{
-				suite: s, q: s.random(tensor.BF16, seq, key), k: s.random(tensor.BF16, seq, key), v: s.random(tensor.BF16, seq, value),
-				o: s.ex.New(tensor.BF16, seq, value), do: s.random(tensor.BF16, seq, value), lse: s.ex.New(tensor.FP32, seq),
-				dq: s.ex.New(tensor.BF16, seq, key), dk: s.ex.New(tensor.BF16, seq, key), dv: s.ex.New(tensor.BF16, seq, value),
+				suite: s,
+				q:     s.random(tensor.BF16, seq, key),
+				k:     s.random(tensor.BF16, seq, key),
+				v:     s.random(tensor.BF16, seq, value),
+				o:     s.ex.New(tensor.BF16, seq, value),
+				do:    s.random(tensor.BF16, seq, value),
+				lse:   s.ex.New(tensor.FP32, seq),
+				dq:    s.ex.New(tensor.BF16, seq, key),
+				dk:    s.ex.New(tensor.BF16, seq, key),
+				dv:    s.ex.New(tensor.BF16, seq, value),
 				shape: tensor.AttentionShape{Batch: 1, Seq: seq, Heads: 1, KeyDim: key, ValueDim: value, Scale: 0.1},
 			}
 			a.forward()
@@ -61,7 +68,10 @@ func (a attentionCall) backward() {
 func quantize(rows, cols int) kernel {
 	bytes := 2 * rows * cols
 	return kernel{
-		name: "quantize", shape: fmt.Sprintf("%dx%d", rows, cols), work: 1e-9 * float64(bytes), limit: copying(bytes),
+		name:  "quantize",
+		shape: fmt.Sprintf("%dx%d", rows, cols),
+		work:  1e-9 * float64(bytes),
+		limit: copying(bytes),
 		prepare: func(s *suite) func() {
 			x := s.random(tensor.BF16, rows, cols)
 			along, across := mx.New(s.ex, mx.E4M3, mx.AlongRows, rows, cols), mx.New(s.ex, mx.E4M3, mx.AlongCols, rows, cols)
@@ -75,7 +85,13 @@ const rowBytes = 64 << 20
 
 // byRows is a row kernel that moves this many bytes.
 func byRows(name string, rows, cols, bytes int, prepare func(s *suite) func()) kernel {
-	return kernel{name: name, shape: fmt.Sprintf("%dx%d", rows, cols), work: 1e-9 * float64(bytes), limit: copying(bytes / 2), prepare: prepare}
+	return kernel{
+		name:    name,
+		shape:   fmt.Sprintf("%dx%d", rows, cols),
+		work:    1e-9 * float64(bytes),
+		limit:   copying(bytes / 2),
+		prepare: prepare,
+	}
 }
 
 func rmsNorm() kernel {
@@ -115,7 +131,10 @@ func adamW(name string, moments tensor.DType) kernel {
 	const n = rowBytes / 2 / 4
 	state := 4 + 2*moments.Size() // bytes per weight
 	return kernel{
-		name: name, shape: fmt.Sprint(n), work: 1e-9 * float64((2*state+4+2)*n), limit: updating((state + 4) * n),
+		name:  name,
+		shape: fmt.Sprint(n),
+		work:  1e-9 * float64((2*state+4+2)*n),
+		limit: updating((state + 4) * n),
 		prepare: func(s *suite) func() {
 			master, g := s.random(tensor.FP32, 1, n), s.random(tensor.FP32, 1, n)
 			m, v := s.ex.New(moments, n), s.ex.New(moments, n)

@@ -49,7 +49,14 @@ func builtinSource(opts Options) (source, error) {
 	if err != nil {
 		return source{}, fmt.Errorf("reading the built-in corpus: %w: pass text of your own with --data PATH", err)
 	}
-	return source{name: src, builtin: text, files: files, keep: handwritten, rules: opts.Rules, tokenizer: opts.tokenizer}, nil
+	return source{
+		name:      src,
+		builtin:   text,
+		files:     files,
+		keep:      handwritten,
+		rules:     opts.Rules,
+		tokenizer: opts.tokenizer,
+	}, nil
 }
 
 // embeddedSource lists the text inside the program. without says why it is read.
@@ -65,7 +72,12 @@ func embeddedSource(without error, opts Options) (source, error) {
 		rules:   opts.Rules, tokenizer: opts.tokenizer,
 	}
 	for _, f := range all {
-		s.files = append(s.files, file{name: f.Name, path: f.Name, size: int64(len(f.Text)), text: f.Text})
+		s.files = append(s.files, file{
+			name: f.Name,
+			path: f.Name,
+			size: int64(len(f.Text)),
+			text: f.Text,
+		})
 	}
 	return s, nil
 }

@@ -101,7 +101,12 @@ func newCorpora(all ...texts) []*Corpus {
 	}
 	var corpora []*Corpus
 	for _, t := range all {
-		c := &Corpus{Train: pack(t.train), HeldOut: pack(index.clean(t.heldOut)), Losses: t.losses, Builtin: t.builtin}
+		c := &Corpus{
+			Train:   pack(t.train),
+			HeldOut: pack(index.clean(t.heldOut)),
+			Losses:  t.losses,
+			Builtin: t.builtin,
+		}
 		c.fingerprint, c.Train.fingerprint, c.HeldOut.fingerprint = fingerprints(c.Train.fingerprint, c.HeldOut.fingerprint)
 		corpora = append(corpora, c)
 	}

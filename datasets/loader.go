@@ -161,7 +161,13 @@ func (l *Loader) pick(g int64) (part int, i int64) {
 
 // State returns the position of the loader: the next batch was not read yet.
 func (l *Loader) State() State {
-	return State{Pos: l.pos, Start: l.start, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}
+	return State{
+		Pos:         l.pos,
+		Start:       l.start,
+		Seed:        l.cfg.Seed,
+		Seq:         l.cfg.Seq,
+		Fingerprint: l.stream.fingerprint,
+	}
 }
 
 // Restore continues from s. It refuses a state for other data, another tokenizer, sequence length

@@ -38,7 +38,14 @@ func (s source) documents(f file, each func(Document) error) error {
 	}
 	err := f.eachRow(cmp.Or(s.field, DefaultField), func(r row) error {
 		clean, nul := withoutNUL(r.text)
-		return s.divide(Document{Name: fmt.Sprintf("%s#%d", f.name, r.number), Text: clean, file: f.name, row: r.number, nul: nul, replaced: r.replaced}, false, each)
+		return s.divide(Document{
+			Name:     fmt.Sprintf("%s#%d", f.name, r.number),
+			Text:     clean,
+			file:     f.name,
+			row:      r.number,
+			nul:      nul,
+			replaced: r.replaced,
+		}, false, each)
 	})
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", f.path, err)

@@ -106,7 +106,13 @@ func parseTokens(b []byte, name string) (*tokenFile, error) {
 			return nil, fmt.Errorf("its metadata has no %s", key)
 		}
 		t.lists[i] = l
-		*sides[i] = Stream{half: l.U16, wide: l.I32, vocab: int32(t.vocab), name: name, fingerprint: m[key]}
+		*sides[i] = Stream{
+			half:        l.U16,
+			wide:        l.I32,
+			vocab:       int32(t.vocab),
+			name:        name,
+			fingerprint: m[key],
+		}
 	}
 	return t, errors.Join(checkIDs(t.heldOut.half, t.vocab), checkIDs(t.heldOut.wide, t.vocab))
 }

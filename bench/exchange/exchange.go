@@ -125,7 +125,14 @@ func (s *suite) report(name string, times []float64, bytes int, bus, moved float
 	}
 	us := bench.Median(times)
 	sorted := slices.Sorted(slices.Values(times))
-	r := Result{Name: name, Value: us, Unit: "us", Bytes: bytes, Wrong: wrong, Quartiles: [2]float64{sorted[len(sorted)/4], sorted[len(sorted)*3/4]}}
+	r := Result{
+		Name:      name,
+		Value:     us,
+		Unit:      "us",
+		Bytes:     bytes,
+		Wrong:     wrong,
+		Quartiles: [2]float64{sorted[len(sorted)/4], sorted[len(sorted)*3/4]},
+	}
 	if bytes > 0 {
 		r.AlgBW = float64(bytes) / us / 1e3
 		r.BusBW = r.AlgBW * bus

@@ -56,7 +56,12 @@ func (s *suite) roundTrip(sh shape) error {
 	}
 	if s.lead() {
 		ratio := bench.MedianRatio(both(times[0], times[1]), both(times[2], times[3]))
-		s.yield(Result{Name: fmt.Sprintf("onesided_over_standard_%v", sh), Unit: "x", Wrong: wrong, Value: ratio})
+		s.yield(Result{
+			Name:  fmt.Sprintf("onesided_over_standard_%v", sh),
+			Unit:  "x",
+			Wrong: wrong,
+			Value: ratio,
+		})
 	}
 	return nil
 }
@@ -76,9 +81,13 @@ func newLayer(s *suite, name string, sh shape) (*layer, error) {
 		return nil, err
 	}
 	l := &layer{
-		Exchange: exchange, name: name, ex: tensor.NewExec(),
-		x: s.ex.New(tensor.BF16, sh.tokens, sh.hidden), out: s.ex.New(tensor.BF16, sh.tokens, sh.hidden),
-		topk: s.ex.New(tensor.INT32, sh.tokens, sh.slots), weights: s.ex.New(tensor.FP32, sh.tokens, sh.slots),
+		Exchange: exchange,
+		name:     name,
+		ex:       tensor.NewExec(),
+		x:        s.ex.New(tensor.BF16, sh.tokens, sh.hidden),
+		out:      s.ex.New(tensor.BF16, sh.tokens, sh.hidden),
+		topk:     s.ex.New(tensor.INT32, sh.tokens, sh.slots),
+		weights:  s.ex.New(tensor.FP32, sh.tokens, sh.slots),
 	}
 	l.ex.Allocator = s.ex.Allocator
 	rng := rand.New(rand.NewPCG(uint64(s.comm.Rank()), 1))

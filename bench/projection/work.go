@@ -87,8 +87,12 @@ func (r Run) once(module string) float64 {
 // each rank of a tensor-parallel group sums the choices of all tokens of the group.
 func (r Run) touches() float64 {
 	count := map[[2]string]float64{
-		{"megatron", "standard"}: 16, {"megatron", "dedup"}: 8, {"pytorch", "standard"}: 35, {"pytorch", "dedup"}: 15,
-		{"torchtitan", "standard"}: 48 + 19*float64(r.TP-1), {"torchtitan", "dedup"}: 27,
+		{"megatron", "standard"}:   16,
+		{"megatron", "dedup"}:      8,
+		{"pytorch", "standard"}:    35,
+		{"pytorch", "dedup"}:       15,
+		{"torchtitan", "standard"}: 48 + 19*float64(r.TP-1),
+		{"torchtitan", "dedup"}:    27,
 	}
 	return count[[2]string{r.Software, r.Exchange}]
 }

@@ -128,7 +128,13 @@ func regionsAt(ranks, control int) int64 {
 }
 
 func newHeader(p Part, control int) *header {
-	return &header{magic: magic, ranks: int64(p.Ranks), first: int64(p.First), world: int64(p.World), control: int64(control)}
+	return &header{
+		magic:   magic,
+		ranks:   int64(p.Ranks),
+		first:   int64(p.First),
+		world:   int64(p.World),
+		control: int64(control),
+	}
 }
 
 // attach sets the fields that follow from a heap's memory. A new heap gets its header.

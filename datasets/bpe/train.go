@@ -32,7 +32,11 @@ func Train(ctx context.Context, documents iter.Seq[[]byte], vocab int) (*Tokeniz
 	if err != nil {
 		return nil, err
 	}
-	l := layout{pattern: cl100kPattern, added: []addedToken{special(0, EndOfText)}, tokens: [][]byte{[]byte(EndOfText)}}
+	l := layout{
+		pattern: cl100kPattern,
+		added:   []addedToken{special(0, EndOfText)},
+		tokens:  [][]byte{[]byte(EndOfText)},
+	}
 	var bytes [256]int32
 	order := make([]byte, 256)
 	for i := range order {

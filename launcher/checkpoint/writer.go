@@ -101,10 +101,19 @@ func (w *Writer) WriteShard(rank int, pieces []Piece, sums Sums) (err error) {
 			return err
 		}
 		if n := p.Len(); n > 0 {
-			tensors = append(tensors, safetensors.Tensor{Name: p.key(), DType: p.dtype(), Shape: []int{n}, Data: p.Bytes()})
+			tensors = append(tensors, safetensors.Tensor{
+				Name:  p.key(),
+				DType: p.dtype(),
+				Shape: []int{n},
+				Data:  p.Bytes(),
+			})
 		}
 	}
-	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}
+	origin := map[string]string{
+		"step":  strconv.FormatInt(w.step, 10),
+		"rank":  strconv.Itoa(rank),
+		"ranks": strconv.Itoa(w.ranks),
+	}
 	layout, err := safetensors.NewLayout(tensors, origin)
 	if err != nil {
 		return err
@@ -161,7 +170,13 @@ func (w *Writer) Commit(meta any, configTOML []byte) (err error) {
 		return fmt.Errorf("%s is there already, and is of another run, %s: move it away", w.final, there.Run)
 	}
 	m := manifest{
-		Version: formatVersion, Step: w.step, Ranks: w.ranks, Run: w.Run, Chunk: chunkBytes, Tokenizer: w.tokenizer, Tensors: map[string][]int{},
+		Version:   formatVersion,
+		Step:      w.step,
+		Ranks:     w.ranks,
+		Run:       w.Run,
+		Chunk:     chunkBytes,
+		Tokenizer: w.tokenizer,
+		Tensors:   map[string][]int{},
 	}
 	if m.Meta, err = json.Marshal(meta); err != nil {
 		return fmt.Errorf("trainer state: %w", err)

@@ -38,10 +38,16 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	tasks, cfg := c.tasks(), c.Config
 	p := &progress{w: c.Console, runs: len(tasks)}
 	logs := make([]*record.Log, len(tasks))
-	result := Result{Command: c.Command, Version: system.Version(), Plan: hash, Margin: c.Margin, Setup: Setup{
-		Flavor: cfg.Flavor, Parameters: cfg.Model.Count().Total, Steps: cfg.Steps, Batch: cfg.Batch, Seq: cfg.Seq,
-		Ranks: c.Ranks, Seeds: c.seeds(), Tail: tail(cfg.Steps),
-	}}
+	result := Result{
+		Command: c.Command,
+		Version: system.Version(),
+		Plan:    hash,
+		Margin:  c.Margin,
+		Setup: Setup{
+			Flavor: cfg.Flavor, Parameters: cfg.Model.Count().Total, Steps: cfg.Steps, Batch: cfg.Batch, Seq: cfg.Seq,
+			Ranks: c.Ranks, Seeds: c.seeds(), Tail: tail(cfg.Steps),
+		},
+	}
 	for _, a := range c.Arms {
 		result.Arms = append(result.Arms, ArmResult{Name: a.Name, About: a.About})
 	}

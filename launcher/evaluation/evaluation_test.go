@@ -56,11 +56,11 @@ func heldOut(t *testing.T, bytes int, tokenizer datasets.Tokenizer) datasets.Str
 	if err := os.WriteFile(path, []byte(strings.Repeat("rank 1 sends 3 rows to rank 2. ", bytes/31)), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	corpus, err := datasets.Open([]string{path}, datasets.Options{})
+	data, err := datasets.Load([]string{path}, tokenizer, datasets.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return datasets.Tokenize(corpus.HeldOut, tokenizer)
+	return data.HeldOut
 }
 
 // measure runs an evaluation of a model with random weights.

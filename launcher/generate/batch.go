@@ -59,8 +59,11 @@ const (
 func (b *batch) newSequence(index int, prompt string) *sequence {
 	tokens := Encode(b.Tokenizer, prompt)
 	return &sequence{
-		index: index, tokens: tokens, first: len(tokens), mine: index%b.Peers.Size() == b.Peers.Rank(),
-		text: text{tokenizer: b.Tokenizer, stops: b.options.Stop},
+		index:  index,
+		tokens: tokens,
+		first:  len(tokens),
+		mine:   index%b.Peers.Size() == b.Peers.Rank(),
+		text:   text{tokenizer: b.Tokenizer, stops: b.options.Stop},
 	}
 }
 
@@ -275,7 +278,11 @@ func (b *batch) finish(s *sequence, why Reason) {
 	b.show(s, s.text.rest())
 	s.cache = nil
 	b.texts[s.index] = Text{
-		Index: s.index, PromptTokens: s.first, Tokens: s.tokens[s.first:], Text: string(s.text.written), Reason: why,
-		Sampled: s.sampled,
+		Index:        s.index,
+		PromptTokens: s.first,
+		Tokens:       s.tokens[s.first:],
+		Text:         string(s.text.written),
+		Reason:       why,
+		Sampled:      s.sampled,
 	}
 }

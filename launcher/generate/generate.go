@@ -139,7 +139,15 @@ func (g *Generator) Run(ctx context.Context, prompts []string, o Options) ([]Tex
 	if err != nil {
 		return nil, Timing{}, err
 	}
-	b := &batch{Generator: g, ctx: ctx, options: o, decoder: decoder, end: -1, sampler: sampler{Sampling: o.Sampling}, texts: make([]Text, len(prompts))}
+	b := &batch{
+		Generator: g,
+		ctx:       ctx,
+		options:   o,
+		decoder:   decoder,
+		end:       -1,
+		sampler:   sampler{Sampling: o.Sampling},
+		texts:     make([]Text, len(prompts)),
+	}
 	if end := g.Tokenizer.Encode([]byte{0}); len(end) == 1 && !o.Endless {
 		b.end = end[0]
 	}

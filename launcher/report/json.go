@@ -33,10 +33,26 @@ func (j JSON) print(event string, f fields) {
 // Start prints the description of the run.
 func (j JSON) Start(s events.Start) {
 	f := fields{
-		"flavor": s.Config.Flavor, "precision": s.Config.Precision, "np": s.Ranks, "mesh": s.Mesh, "steps": s.Config.Steps,
-		"batch": s.Config.Batch, "seq": s.Config.Seq, "parameters": s.Counts.Total, "active_parameters": s.Counts.Active,
-		"flops_per_token": s.FLOPs, "peak_flops": s.Peak, "cpu": s.CPU, "tier": s.Tier, "cores": s.Cores,
-		"train_bytes": s.Corpus.Train, "held_out_bytes": s.Corpus.HeldOut, "documents": s.Corpus.Documents, "from_step": s.From, "resumed": s.Resumed, "out": s.Config.Out,
+		"flavor":            s.Config.Flavor,
+		"precision":         s.Config.Precision,
+		"np":                s.Ranks,
+		"mesh":              s.Mesh,
+		"steps":             s.Config.Steps,
+		"batch":             s.Config.Batch,
+		"seq":               s.Config.Seq,
+		"parameters":        s.Counts.Total,
+		"active_parameters": s.Counts.Active,
+		"flops_per_token":   s.FLOPs,
+		"peak_flops":        s.Peak,
+		"cpu":               s.CPU,
+		"tier":              s.Tier,
+		"cores":             s.Cores,
+		"train_bytes":       s.Corpus.Train,
+		"held_out_bytes":    s.Corpus.HeldOut,
+		"documents":         s.Corpus.Documents,
+		"from_step":         s.From,
+		"resumed":           s.Resumed,
+		"out":               s.Config.Out,
 	}
 	if len(s.Notes) > 0 {
 		f["notes"] = s.Notes
@@ -63,7 +79,12 @@ func (j JSON) Step(s events.Step) {
 
 // Eval prints a validation loss.
 func (j JSON) Eval(e events.Eval) {
-	j.print("eval", fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences})
+	j.print("eval", fields{
+		"step":                   e.Step,
+		"held_out_loss":          e.Loss,
+		"held_out_bits_per_byte": e.BitsPerByte,
+		"sequences":              e.Sequences,
+	})
 }
 
 // Sample prints text that the model wrote.
@@ -73,7 +94,12 @@ func (j JSON) Sample(s events.Sample) {
 
 // Saved prints the path of a checkpoint.
 func (j JSON) Saved(s events.Saved) {
-	j.print("saved", fields{"step": s.Step, "path": s.Path, "stall_s": s.Stall.Seconds(), "lag_s": s.Lag.Seconds()})
+	j.print("saved", fields{
+		"step":    s.Step,
+		"path":    s.Path,
+		"stall_s": s.Stall.Seconds(),
+		"lag_s":   s.Lag.Seconds(),
+	})
 }
 
 // Alarm prints a problem that the run survived.
@@ -86,7 +112,14 @@ func (j JSON) Stopping(s events.Stopping) {
 
 // Done prints the run's summary.
 func (j JSON) Done(d events.Done) {
-	f := fields{"step": d.Step, "steps": d.Steps, "np": d.Ranks, "interrupted": d.Interrupted, "elapsed_s": d.Elapsed.Seconds(), "out": d.Out}
+	f := fields{
+		"step":        d.Step,
+		"steps":       d.Steps,
+		"np":          d.Ranks,
+		"interrupted": d.Interrupted,
+		"elapsed_s":   d.Elapsed.Seconds(),
+		"out":         d.Out,
+	}
 	if !d.Interrupted {
 		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last
 		f["first_held_out_loss"], f["last_held_out_loss"] = d.HeldOut.First, d.HeldOut.Last

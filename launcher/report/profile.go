@@ -36,7 +36,12 @@ func (j JSON) Profile(p events.Profile) {
 		mean[f.Name], slowest[f.Name] = f.Mean.Seconds(), f.Slowest.Seconds()
 	}
 	j.print("profile", fields{
-		"steps": p.Steps, "np": p.Ranks, "slowest_rank": p.Slowest, "step_s": p.Step.Mean.Seconds(), "slowest_step_s": p.Step.Slowest.Seconds(),
-		"mean_s": mean, "slowest_s": slowest,
+		"steps":          p.Steps,
+		"np":             p.Ranks,
+		"slowest_rank":   p.Slowest,
+		"step_s":         p.Step.Mean.Seconds(),
+		"slowest_step_s": p.Step.Slowest.Seconds(),
+		"mean_s":         mean,
+		"slowest_s":      slowest,
 	})
 }

@@ -45,11 +45,11 @@ func TestBitsPerByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := datasets.Open(cfg.Data, datasets.Options{})
+	c, err := datasets.Load(cfg.Data, tok, datasets.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := datasets.NewWindows(datasets.Tokenize(c.HeldOut, tok), datasets.WindowsConfig{Seq: cfg.Seq, Count: 3, Ranks: 1})
+	w, err := datasets.NewWindows(c.HeldOut, datasets.WindowsConfig{Seq: cfg.Seq, Count: 3, Ranks: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,13 @@ type blockScaled struct {
 }
 
 func newBlockScaled(codes, scales entry, block []int) blockScaled {
-	b := blockScaled{codes: codes, scales: scales, cols: int64(codes.Shape[1]), blockRows: int64(block[0]), blockCols: int64(block[1])}
+	b := blockScaled{
+		codes:     codes,
+		scales:    scales,
+		cols:      int64(codes.Shape[1]),
+		blockRows: int64(block[0]),
+		blockCols: int64(block[1]),
+	}
 	b.down = (int64(codes.Shape[0]) + b.blockRows - 1) / b.blockRows
 	b.across = (b.cols + b.blockCols - 1) / b.blockCols
 	return b

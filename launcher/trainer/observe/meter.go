@@ -32,7 +32,13 @@ type Meter struct {
 
 // NewMeter returns a meter for a machine with this peak, in FLOP/s.
 func NewMeter(cfg config.Config, peak float64) *Meter {
-	return &Meter{Cfg: cfg, Peak: peak, Flops: cfg.Model.FLOPsPerToken(cfg.Seq), total: system.ReadMemory().Total, Now: time.Now}
+	return &Meter{
+		Cfg:   cfg,
+		Peak:  peak,
+		Flops: cfg.Model.FLOPsPerToken(cfg.Seq),
+		total: system.ReadMemory().Total,
+		Now:   time.Now,
+	}
 }
 
 // Start begins the time of the next step.

@@ -41,7 +41,14 @@ type OperandMeter struct {
 // NewOperandMeter creates a meter that measures a step in every steps. It starts to disturb what
 // the models quantize, if disturb is not nil.
 func NewOperandMeter(every int, disturb func(moe.Quantized), ex *tensor.Exec, models []*moe.Model, first bool) *OperandMeter {
-	m := &OperandMeter{ex: ex, models: models, first: first, every: every, disturb: disturb, sums: map[operand]*operandPart{}}
+	m := &OperandMeter{
+		ex:      ex,
+		models:  models,
+		first:   first,
+		every:   every,
+		disturb: disturb,
+		sums:    map[operand]*operandPart{},
+	}
 	m.observe(false)
 	return m
 }

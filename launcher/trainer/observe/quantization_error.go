@@ -36,7 +36,13 @@ func Measure(ex *tensor.Exec, q moe.Quantized) (sum QuantizationError) {
 	if q.X.Rows == 0 {
 		return sum
 	}
-	c := comparison{x: q.X, codes: q.Rows, largest: q.Format.Max(), values: q.Format.Values(), panels: make([]QuantizationError, (q.X.Rows+panelRows-1)/panelRows)}
+	c := comparison{
+		x:       q.X,
+		codes:   q.Rows,
+		largest: q.Format.Max(),
+		values:  q.Format.Values(),
+		panels:  make([]QuantizationError, (q.X.Rows+panelRows-1)/panelRows),
+	}
 	if !q.Rows.Codes.Valid() {
 		c.codes = q.Cols
 	}

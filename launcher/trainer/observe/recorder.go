@@ -90,9 +90,19 @@ func (c *Recorder) Open(recalled bool) (err error) {
 		return err
 	}
 	c.out.Start(record.Start{
-		Step: step, Time: now(), CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: c.Cores, Version: system.Version(),
-		Ranks: c.Comm.Size(), Mesh: &layout, Tokens: int64(cfg.Batch) * int64(cfg.Seq), BytesPerToken: bytes,
-		FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.Rates.Peak, NewData: c.State.Progress.DataChange(),
+		Step:          step,
+		Time:          now(),
+		CPU:           cpu.Model(),
+		Tier:          cpu.Best().String(),
+		Cores:         c.Cores,
+		Version:       system.Version(),
+		Ranks:         c.Comm.Size(),
+		Mesh:          &layout,
+		Tokens:        int64(cfg.Batch) * int64(cfg.Seq),
+		BytesPerToken: bytes,
+		FLOPs:         cfg.Model.FLOPsPerToken(cfg.Seq),
+		Peak:          c.Rates.Peak,
+		NewData:       c.State.Progress.DataChange(),
 	})
 	return nil
 }
@@ -197,7 +207,12 @@ func (c *Recorder) sums(step int) error {
 		c.out.Quantized(line)
 	}
 	if lap.Steps > 0 {
-		c.out.Phases(record.Phases{Step: step, Steps: lap.Steps, Seconds: lap.Step.Mean.Seconds(), Families: lap.Seconds()})
+		c.out.Phases(record.Phases{
+			Step:     step,
+			Steps:    lap.Steps,
+			Seconds:  lap.Step.Mean.Seconds(),
+			Families: lap.Seconds(),
+		})
 	}
 	return nil
 }
@@ -240,8 +255,16 @@ func (c *Recorder) quantized(step int) (lines []record.Quantized, err error) {
 	for i, key := range keys {
 		f := flat[fields*i:]
 		lines = append(lines, record.Quantized{
-			Step: step, Layer: key.layer, Linear: key.linear, Tensor: key.kind.String(), Format: sums[i].format.String(),
-			Elements: int64(f[0]), Signal: record.Number(f[1]), Noise: record.Number(f[2]), Saturated: int64(f[3]), Flushed: int64(f[4]),
+			Step:      step,
+			Layer:     key.layer,
+			Linear:    key.linear,
+			Tensor:    key.kind.String(),
+			Format:    sums[i].format.String(),
+			Elements:  int64(f[0]),
+			Signal:    record.Number(f[1]),
+			Noise:     record.Number(f[2]),
+			Saturated: int64(f[3]),
+			Flushed:   int64(f[4]),
 		})
 	}
 	return lines, nil
@@ -250,7 +273,12 @@ func (c *Recorder) quantized(step int) (lines []record.Quantized, err error) {
 // times adds the profile of the run's warm steps, if there are any.
 func (c *Recorder) times(p events.Profile) {
 	if p.Steps > 0 {
-		c.out.Times(record.Times{Step: c.State.Progress.Step, Steps: p.Steps, Seconds: p.Step.Mean.Seconds(), Families: p.Seconds()})
+		c.out.Times(record.Times{
+			Step:     c.State.Progress.Step,
+			Steps:    p.Steps,
+			Seconds:  p.Step.Mean.Seconds(),
+			Families: p.Seconds(),
+		})
 	}
 }
 
@@ -258,7 +286,10 @@ func (c *Recorder) times(p events.Profile) {
 func (c *Recorder) Evaluation(e events.Eval) {
 	if c.lead() {
 		c.out.Eval(record.Eval{
-			Step: e.Step, Loss: record.Number(e.Loss), BitsPerByte: record.Number(e.BitsPerByte), Sequences: e.Sequences,
+			Step:        e.Step,
+			Loss:        record.Number(e.Loss),
+			BitsPerByte: record.Number(e.BitsPerByte),
+			Sequences:   e.Sequences,
 		})
 	}
 }

@@ -169,7 +169,12 @@ func (c *Checkpointer) finish(r saveResult) (failed, err error) {
 		return r.failed, nil
 	}
 	if r.failed == nil {
-		c.Report.Saved(events.Saved{Step: step, Path: filepath.Join(c.Cfg.Out, fmt.Sprintf("step-%08d", step)), Stall: r.stall, Lag: r.lag})
+		c.Report.Saved(events.Saved{
+			Step:  step,
+			Path:  filepath.Join(c.Cfg.Out, fmt.Sprintf("step-%08d", step)),
+			Stall: r.stall,
+			Lag:   r.lag,
+		})
 	} else if !r.Last {
 		c.Clock.again = errors.Is(r.failed, checkpoint.ErrChanged)
 		c.Alarms.Add(events.Alarm{Step: step, Text: fmt.Sprintf("the checkpoint of step %d was not saved, training goes on: %v", step, r.failed)})

@@ -99,7 +99,12 @@ func (d *DataLoader) Split(rows []int32, globalSequences int) moe.Batch {
 		copy(d.Inputs[i*d.Seq:], row[:d.Seq])
 		copy(d.Targets[i*d.Seq:], row[1:d.Seq+1])
 	}
-	b := moe.Batch{Inputs: d.Inputs[:n*d.Seq], Targets: d.Targets[:n*d.Seq], Seq: d.Seq, GlobalSequences: globalSequences}
+	b := moe.Batch{
+		Inputs:          d.Inputs[:n*d.Seq],
+		Targets:         d.Targets[:n*d.Seq],
+		Seq:             d.Seq,
+		GlobalSequences: globalSequences,
+	}
 	if d.first != nil {
 		b.First = d.first[:n*d.Seq]
 		datasets.DocumentStarts(b.First, b.Inputs, d.Seq, d.separator)

@@ -101,7 +101,13 @@ func (a *Alarms) Raise(format string, args ...any) {
 
 // Add reports an alarm that only this rank raises.
 func (a *Alarms) Add(alarm events.Alarm) {
-	a.Events.Add(spmd.Event{Time: time.Now(), Kind: spmd.Alarm, Rank: -1, Step: int64(alarm.Step), Reason: alarm.Text})
+	a.Events.Add(spmd.Event{
+		Time:   time.Now(),
+		Kind:   spmd.Alarm,
+		Rank:   -1,
+		Step:   int64(alarm.Step),
+		Reason: alarm.Text,
+	})
 	if a.Report != nil {
 		a.Report.Alarm(alarm)
 	}

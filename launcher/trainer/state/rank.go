@@ -18,7 +18,11 @@ import (
 // Pieces lists a piece's tensors with their checkpoint names.
 func Pieces(p optim.Piece) (all []checkpoint.Piece) {
 	for _, v := range p.State {
-		c := checkpoint.Piece{Name: v.Name + "/" + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset)}
+		c := checkpoint.Piece{
+			Name:   v.Name + "/" + p.Param.Name,
+			Shape:  p.Param.Dims,
+			Offset: int64(p.Offset),
+		}
 		if v.Data.DType() == tensor.BF16 {
 			c.BF16 = v.Data.Bytes()
 		} else {
@@ -97,7 +101,11 @@ func (s *TrainState) Pieces() (mine []checkpoint.Piece) {
 func (s *TrainState) Biases() []checkpoint.Piece {
 	var all []checkpoint.Piece
 	for _, route := range s.Balancer.Routings {
-		all = append(all, checkpoint.Piece{Name: weights.BiasPrefix + route.Name, Shape: route.Bias.Dims(), Data: route.Bias.F32()})
+		all = append(all, checkpoint.Piece{
+			Name:  weights.BiasPrefix + route.Name,
+			Shape: route.Bias.Dims(),
+			Data:  route.Bias.F32(),
+		})
 	}
 	return all
 }
