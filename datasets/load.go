@@ -20,8 +20,8 @@ type Data struct {
 }
 
 // Load reads the data at paths, or the built-in corpus if there are none. A path is that of a file,
-// of a folder, which is read with its sub-folders, a glob pattern such as c4/*.jsonl.zst, or a token
-// file from [WriteTokens] with the same tokenizer.
+// or of a folder, which is read with its sub-folders; a glob pattern such as c4/*.jsonl.zst; or a
+// token file from [WriteTokens] with the same tokenizer.
 //
 // A file is a document, or several if lines that are <|endoftext|> stand between them, as in
 // TinyStories; see [EpochRules]. Some files have one document per row: JSON Lines (.jsonl,

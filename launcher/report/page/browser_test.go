@@ -12,15 +12,16 @@ import (
 	"testing"
 )
 
-// browsers are programs that can be the browser. The first one is smaller, and its windows may be as
-// narrow as a phone.
+// browsers are programs that can be the browser. The first one is smaller, and its windows may be
+// as narrow as a phone.
 var browsers = []string{"chromium-headless-shell", "chromium"}
 
 // forbids matches the element that forbids the script of a test.
 var forbids = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy"[^>]*>`)
 
-// load loads a page in Chromium, in a window of some width, runs a script in it, and decodes the value that the
-// script returns. It skips the test if there is no browser, unless SPMOE_NEED_BROWSER is set.
+// load loads a page in Chromium, in a window of some width, runs a script in it, and decodes the
+// value that the script returns. It skips the test if there is no browser, unless
+// SPMOE_NEED_BROWSER is set.
 func load(t testing.TB, page []byte, width int, script string, value any) {
 	t.Helper()
 	program := ""
