@@ -43,7 +43,7 @@ func TestList(t *testing.T) {
 	}
 	for i, w := range want {
 		e := entries[i]
-		if e.Name != w.name || e.Step != w.step || e.Ranks != w.ranks || e.State != w.state || e.Time.IsZero() || (e.Bytes == 0) != (w.step == 40) {
+		if e.Name != w.name || e.Step != w.step || e.Ranks != w.ranks || e.State != w.state || e.Time.IsZero() || e.Bytes != size(t, filepath.Join(dir, e.Name)) {
 			t.Errorf("%+v in state %q, want %+v", e, e.State, w)
 		}
 	}
@@ -57,4 +57,21 @@ func TestList(t *testing.T) {
 	if newest, err := Newest(dir); err != nil || newest != steps[1] {
 		t.Errorf("the newest is %q (%v), want %q", newest, err, steps[1])
 	}
+}
+
+// size returns the bytes of the files in a folder.
+func size(t *testing.T, folder string) (n int64) {
+	t.Helper()
+	files, err := os.ReadDir(folder)
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += info.Size()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
