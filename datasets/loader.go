@@ -79,12 +79,12 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 		}
 		seed := cfg.Seed
 		if s.parts != nil {
-			seed = mix(seed ^ mix(uint64(i))) // parts of the same length must not run in step
+			seed = SplitMix64(seed ^ SplitMix64(uint64(i))) // parts of the same length must not run in step
 		}
 		l.parts = append(l.parts, reader{p, windows, newShuffle(windows, seed)})
 	}
 	if s.parts != nil {
-		l.slots = newShuffle(slots, mix(cfg.Seed^mix(slots)))
+		l.slots = newShuffle(slots, SplitMix64(cfg.Seed^SplitMix64(slots)))
 	}
 	if err := checkRank(cfg.Rank, cfg.Ranks); err != nil {
 		return nil, err

@@ -20,9 +20,9 @@ func newPermutation(n, seed, epoch uint64) permutation {
 	p := permutation{n: n, half: max((bits.Len64(n-1)+1)/2, 1)}
 	// Seed and epoch are mixed in sequence. With a sum, (seed, epoch+1) would repeat the order of
 	// (seed+1, epoch).
-	key := mix(mix(seed) ^ epoch)
+	key := SplitMix64(SplitMix64(seed) ^ epoch)
 	for i := range p.keys {
-		key = mix(key)
+		key = SplitMix64(key)
 		p.keys[i] = key
 	}
 	return p
@@ -38,7 +38,7 @@ func (p *permutation) at(i uint64) uint64 {
 	for {
 		left, right := i>>p.half, i&mask
 		for _, key := range p.keys {
-			left, right = right, left^(mix(right^key)&mask)
+			left, right = right, left^(SplitMix64(right^key)&mask)
 		}
 		if i = left<<p.half | right; i < p.n {
 			return i
@@ -46,9 +46,9 @@ func (p *permutation) at(i uint64) uint64 {
 	}
 }
 
-// mix is the output function of SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom
-// Number Generators", 2014.
-func mix(x uint64) uint64 {
+// SplitMix64 is the output function of that generator: Steele, Lea and Flood, "Fast Splittable
+// Pseudorandom Number Generators", 2014.
+func SplitMix64(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -26,8 +26,8 @@ func TestPermutationOfAnySize(t *testing.T) {
 // one. The places were computed by an implementation in another language; 0xe220a8397b1dcdaf is the
 // first output of SplitMix64 for seed 0.
 func TestPermutationNeverChanges(t *testing.T) {
-	if got := mix(0); got != 0xe220a8397b1dcdaf {
-		t.Errorf("mix(0) = %#x", got)
+	if got := SplitMix64(0); got != 0xe220a8397b1dcdaf {
+		t.Errorf("SplitMix64(0) = %#x", got)
 	}
 	for _, tc := range []struct {
 		n, seed, epoch uint64

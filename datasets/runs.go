@@ -54,11 +54,11 @@ func (r textRuns) each(text []byte, yield func(hash uint64, from, to int)) {
 		hash += slot.hash
 		count, at = count+1, at+end
 		if count >= r.n {
-			yield(mix(hash), units[next].from, at)
+			yield(SplitMix64(hash), units[next].from, at)
 		}
 	}
 	if 0 < count && count < r.n {
-		yield(mix(hash), 0, len(text))
+		yield(SplitMix64(hash), 0, len(text))
 	}
 }
 

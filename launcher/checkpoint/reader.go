@@ -303,13 +303,8 @@ func openRun(dir string, checks []func(*Reader) error) (*Reader, error) {
 
 // setAside renames a damaged checkpoint to the first free name that readers and writers ignore.
 func setAside(path string) (now string, err error) {
-	now = path + badSuffix
-	for n := 2; ; n++ {
-		if _, err := os.Lstat(now); errors.Is(err, os.ErrNotExist) {
-			return now, os.Rename(path, now)
-		} else if err != nil {
-			return "", err
-		}
-		now = fmt.Sprintf("%s%s-%d", path, badSuffix, n)
+	if now, err = system.FreeName(path + badSuffix); err == nil {
+		err = os.Rename(path, now)
 	}
+	return now, err
 }

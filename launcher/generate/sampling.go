@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"spmoe/datasets"
 )
 
 // Sampling says how to sample a token from the scores of all tokens.
@@ -123,15 +125,7 @@ func pick(all []candidate, u float64) int32 {
 func uniform(counters ...uint64) float64 {
 	var x uint64
 	for _, c := range counters {
-		x = mix(x + mix(c))
+		x = datasets.SplitMix64(x + datasets.SplitMix64(c))
 	}
 	return float64(x>>11) * 0x1p-53
-}
-
-// mix is the finalizer of SplitMix64, a bijection.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

@@ -4,10 +4,11 @@ package record
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"spmoe/launcher/system"
 )
 
 // asideSuffix is added to the names of files that are set aside; a number follows if the name is
@@ -25,7 +26,7 @@ func SetAside(run string) (now string, err error) {
 		} else if err != nil {
 			return now, err
 		}
-		free, err := freeName(path + asideSuffix)
+		free, err := system.FreeName(path + asideSuffix)
 		if err == nil {
 			err = os.Rename(path, free)
 		}
@@ -37,17 +38,4 @@ func SetAside(run string) (now string, err error) {
 		}
 	}
 	return now, nil
-}
-
-// freeName returns path, or path-N with the first N that does not exist.
-func freeName(path string) (string, error) {
-	name := path
-	for n := 2; ; n++ {
-		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
-			return name, nil
-		} else if err != nil {
-			return "", err
-		}
-		name = fmt.Sprintf("%s-%d", path, n)
-	}
 }

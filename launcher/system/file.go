@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -60,6 +61,19 @@ func WriteTo(path string, write func(out io.Writer) error) error {
 		err = errors.Join(err, os.Remove(file.Name()))
 	}
 	return err
+}
+
+// FreeName returns path, or path-N with the first N that does not exist.
+func FreeName(path string) (string, error) {
+	name := path
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			return name, nil
+		} else if err != nil {
+			return "", err
+		}
+		name = fmt.Sprintf("%s-%d", path, n)
+	}
 }
 
 // SyncFolder makes changes of the names in a folder durable. It takes the results of the call that
