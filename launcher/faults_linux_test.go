@@ -126,7 +126,7 @@ func numberIn(t *testing.T, variable string, number int) int {
 const killsVariable = "SPMOE_KILLS"
 
 // Ranks that are processes end with the bits of ranks that are goroutines and that nothing
-// disturbed, whatever becomes of them. Kills are not the fault of the step in which they come,
+// disturbed, whatever becomes of them, and read no file of text. Kills are not the fault of the step in which they come,
 // however many there are. Flips strike in steps, which are computed twice. Evaluations are not: the
 // first one has the first messages.
 func TestFaults(t *testing.T) {
@@ -169,8 +169,13 @@ func TestFaults(t *testing.T) {
 			}
 			out, open := filepath.Join(t.TempDir(), "run"), openFiles(t)
 			rng, given, said := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)), []string{}, new(lockedBuffer)
-			args := job(out, c.steps, strings.Fields(c.model+" "+c.more)...)
+			args, text := job(out, c.steps, strings.Fields(c.model+" "+c.more)...), filepath.Join(t.TempDir(), "text.go")
+			args[slices.Index(args, ownText)] = text
+			if err := os.Symlink(ownText, text); err != nil {
+				t.Fatal(err)
+			}
 			code := launchTrain(t.Context(), args, func(rank int, generation uint32) string {
+				os.Remove(text) // no rank reads it
 				orders := c.orders(rng, rank, generation)
 				given = append(given, fmt.Sprintf("%d: %s", rank, orders))
 				return orders

@@ -36,7 +36,7 @@ func (j JSON) Start(s events.Start) {
 		"flavor": s.Config.Flavor, "precision": s.Config.Precision, "np": s.Ranks, "mesh": s.Mesh, "steps": s.Config.Steps,
 		"batch": s.Config.Batch, "seq": s.Config.Seq, "parameters": s.Counts.Total, "active_parameters": s.Counts.Active,
 		"flops_per_token": s.FLOPs, "peak_flops": s.Peak, "cpu": s.CPU, "tier": s.Tier, "cores": s.Cores,
-		"train_bytes": s.Corpus.Train, "held_out_bytes": s.Corpus.HeldOut, "documents": s.Corpus.Documents, "from_step": s.From, "resumed": s.Resumed, "out": s.Config.Out,
+		"train_bytes": s.Corpus.TrainBytes, "held_out_bytes": s.Corpus.HeldOutBytes, "documents": s.Corpus.Documents, "from_step": s.From, "resumed": s.Resumed, "out": s.Config.Out,
 	}
 	if len(s.Notes) > 0 {
 		f["notes"] = s.Notes

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -120,11 +121,12 @@ type Resources struct {
 	vault  int64  // bytes per rank that survive its process
 	folder string // of the run
 	held   *system.FolderLock
+	Text   *os.File // for the ranks; may be nil
 }
 
 // JobResources returns the resources of a training job.
 func JobResources(job *trainer.Job, folder string) Resources {
-	return Resources{job.Heap(), job.Vault(), folder, job.Folder}
+	return Resources{Heap: job.Heap(), vault: job.Vault(), folder: folder, held: job.Folder}
 }
 
 // Run runs a job. It runs here if the ranks are goroutines or if this process is a rank. Otherwise
@@ -179,7 +181,7 @@ func (f *RankFlags) Launch(ctx context.Context, env cli.Env, needs Resources, mo
 	err := (&spmd.Processes{
 		Ranks: f.Count, Args: append(more, env.CommandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.Tag, Bind: f.bind == "core",
 		Expected: []int{cli.ExitInterrupted}, Out: env.Out, Err: env.ErrOut,
-		Spares: f.spares, Restarts: f.restarts, Silence: f.Silence, Fault: env.Fault,
+		Spares: f.spares, Restarts: f.restarts, Silence: f.Silence, Fault: env.Fault, Text: needs.Text,
 		Events: func(e spmd.Event) {
 			if e.Kind != spmd.Started { // the console reports starts
 				events.Add(e)

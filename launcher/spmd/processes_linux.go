@@ -159,17 +159,16 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	}
 	cmd := exec.Command(program, l.Args...)
 	cmd.Env = append(l.environment(rank, generation), rankVariable+"="+fmt.Sprintf(rankFormat, rank, os.Getpid(), runtime.GOMAXPROCS(0), generation, l.heals()))
-	cmd.ExtraFiles = []*os.File{l.file}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	p := &process{rank: rank, cmd: cmd, generation: generation}
+	var orders *os.File // a rank has none
 	if rank < 0 {
-		var orders *os.File
 		if orders, p.orders, err = os.Pipe(); err != nil {
 			return nil, err
 		}
 		defer orders.Close()
-		cmd.ExtraFiles = append(cmd.ExtraFiles, orders)
 	}
+	cmd.ExtraFiles = []*os.File{l.file, orders, l.Text}
 	out, errOut := &lines{w: l.Out, mu: &l.out, prefix: l.prefix(rank)}, &lines{w: l.Err, mu: &l.out, prefix: l.prefix(rank)}
 	p.err = &tail{to: errOut}
 	cmd.Stdout, cmd.Stderr = out, p.err
