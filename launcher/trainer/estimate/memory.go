@@ -5,6 +5,7 @@ package estimate
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -236,7 +237,14 @@ func Holdings(c config.Config, ranks int) ([]holding, error) {
 	if !c.Pipelined() {
 		return whole, nil
 	}
-	plan, err := c.PipelinePlan(ranks)
+	l, err := c.Layout(ranks)
+	if err != nil {
+		return whole, err
+	}
+	anyShards := c
+	anyShards.DPReplicate, anyShards.DPShard, anyShards.EP = 0, 0, 0
+	key := fmt.Sprintf("plan %s %d %d", keyOf(anyShards), l.Batch(), c.Passes(ranks))
+	plan, err := known(key, func() (*pipe.Plan, error) { return c.PipelinePlan(ranks) })
 	if err != nil {
 		return whole, err
 	}
