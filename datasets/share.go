@@ -63,18 +63,9 @@ func padding(n int) int { return -n & 3 }
 // openShared maps the file at path, which [Data.Share] has written, into memory. It returns the
 // training and the validation streams of its groups of paths.
 func (d *Data) openShared(path string, groups int) (train, heldOut []Stream, err error) {
-	in, err := openFile(path)
+	file, unmap, err := mapPath(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening the text that another process has read: %w", err)
-	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	file, unmap, err := mapFile(in, info.Size())
-	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("the text that another process has read: %w", err)
 	}
 	d.unmap = append(d.unmap, unmap)
 	line, _, _ := bytes.Cut(file, []byte("\n"))

@@ -134,11 +134,10 @@ func TestShare(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", c.paths, err)
 		}
-		for side, s := range map[string][2]Stream{"training": {got.Train, want.Train}, "held-out": {got.HeldOut, want.HeldOut}} {
-			for i, p := range s[1].all() {
-				if q := s[0].all()[i]; !slices.Equal(ids(t, q.stream), ids(t, p.stream)) || q.stream.fingerprint != p.stream.fingerprint || s[0].fingerprint != s[1].fingerprint {
-					t.Errorf("%s of part %d of %q: %d tokens, want %d", side, i, c.paths, q.stream.Len(), p.stream.Len())
-				}
+		for i, p := range slices.Concat(want.Train.all(), want.HeldOut.all()) {
+			q := slices.Concat(got.Train.all(), got.HeldOut.all())[i].stream
+			if !slices.Equal(ids(t, q), ids(t, p.stream)) || q.fingerprint != p.stream.fingerprint {
+				t.Errorf("%q: stream %d has %d tokens, want %d", c.paths, i, q.Len(), p.stream.Len())
 			}
 		}
 		if !reflect.DeepEqual(got.Counts, want.Counts) {
@@ -153,7 +152,7 @@ func TestShare(t *testing.T) {
 		wantError(t, err, other, "is not the text of 2 groups of paths")
 	}
 	_, err := Load([]string{text}, Bytes{}, Options{Shared: text})
-	wantError(t, err, "opening the text that another process has read: "+text)
+	wantError(t, err, "the text that another process has read: "+text)
 }
 
 // TestTokenFileInAMixture: with weights, token files and text are drawn from side by side.

@@ -160,7 +160,7 @@ func TestFaults(t *testing.T) {
 		{"ends when all ended", 30, "", "", first("", "kill@spmd/leave/before#1", "kill@spmd/leave/inside#1"), 2, 0},
 		{"flipped bits", 20, replay, "", first("flip@trainer/step/weights#50", "flip@trainer/step/state#60", "flip@ep/put/message#400", "flip@trainer/step/gradient#90"), 3, 2},
 		{"nan and a full disk", 30, "", "", first("nan@trainer/step/gradient#30", "full@checkpoint/write#1"), 0, 2},
-		{"nothing, in MXFP8", 20, mxfp8, "--recompute full --spares 0 --bind-to core --tag-output", first(), 0, 0},
+		{"nothing, in MXFP8", 20, mxfp8, "--recompute full --spares 0 --bind-to core", first(), 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			kind := fmt.Sprint(c.steps, c.model)
@@ -189,9 +189,6 @@ func TestFaults(t *testing.T) {
 			}
 			if code != cli.ExitOK || err != nil || dead != c.dead || alarms < c.alarms || alarms > 0 && c.alarms == 0 {
 				t.Errorf("exit code %d, %d processes died, want %d, %d alarms, want %d (%v)", code, dead, c.dead, alarms, c.alarms, err)
-			}
-			if tagged := strings.Contains(said.String(), `[0] {"`); tagged != slices.Contains(args, "--tag-output") {
-				t.Errorf("lines are tagged: %t", tagged)
 			}
 			same(t, finished(t, out, c.steps), calm[kind])
 			if left := childrenOf(os.Getpid()); len(left) > 0 {

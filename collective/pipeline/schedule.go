@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,30 +47,19 @@ func Names() (names []string) {
 // a list that fills the memory.
 const most = 1 << 12
 
-// find returns what makes a schedule, and its stages per rank.
-func find(name string, perRank int) (m maker, stages int, err error) {
-	i := slices.IndexFunc(makers, func(m maker) bool { return strings.EqualFold(m.name, name) })
-	if i < 0 {
-		return m, 0, fmt.Errorf("unknown schedule %.40q: give one of %s", name, strings.Join(Names(), ", "))
-	}
-	if m = makers[i]; perRank == 0 {
-		perRank = cmp.Or(m.stagesPerRank, 2)
-	}
-	return m, perRank, nil
-}
-
-// CountStages returns the number of stages of the schedule that New makes.
-func CountStages(name string, ranks, perRank int) (int, error) {
-	_, perRank, err := find(name, perRank)
-	return ranks * perRank, err
-}
-
 // New returns a schedule by its name. perRank is the number of stages of a rank; 0: the least that
 // the schedule has, 1 or 2.
 func New(name string, ranks, perRank, microbatches int) (*Schedule, error) {
-	m, perRank, err := find(name, perRank)
-	if err != nil {
-		return nil, err
+	i := slices.IndexFunc(makers, func(m maker) bool { return strings.EqualFold(m.name, name) })
+	if i < 0 {
+		return nil, fmt.Errorf("unknown schedule %.40q: give one of %s", name, strings.Join(Names(), ", "))
+	}
+	m := makers[i]
+	if perRank == 0 {
+		perRank = max(m.stagesPerRank, 1)
+		if m.stagesPerRank == 0 {
+			perRank = 2
+		}
 	}
 	z := size{ranks, perRank, microbatches}
 	switch {

@@ -15,7 +15,6 @@ type Processes struct {
 	Args     []string // the command line of every rank
 	Heap     int64    // bytes of shared memory per rank
 	Vault    int64    // bytes that survive a rank's process; 0: failures are not healed
-	Tag      bool     // prefix every line of output with its rank
 	Bind     bool     // bind ranks to processors
 	Expected []int    // exit codes of ranks that end early without failure
 	Out, Err io.Writer

@@ -169,10 +169,10 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 		defer orders.Close()
 	}
 	cmd.ExtraFiles = []*os.File{l.file, orders, l.Text}
-	out, errOut := &lines{w: l.Out, mu: &l.out, prefix: l.prefix(rank)}, &lines{w: l.Err, mu: &l.out, prefix: l.prefix(rank)}
+	out, errOut := &lines{w: l.Out, mu: &l.out}, &lines{w: l.Err, mu: &l.out}
 	p.err = &tail{to: errOut}
 	cmd.Stdout, cmd.Stderr = out, p.err
-	if _, isFile := l.Out.(*os.File); isFile && !l.Tag {
+	if _, isFile := l.Out.(*os.File); isFile {
 		cmd.Stdout = l.Out // the rank may use the width of the terminal
 	}
 	if l.Bind && rank >= 0 {
@@ -207,17 +207,6 @@ func (l *launch) environment(rank int, generation uint32) []string {
 		}
 	}
 	return env
-}
-
-// prefix returns the prefix of a rank's lines.
-func (l *launch) prefix(rank int) string {
-	switch {
-	case !l.Tag:
-		return ""
-	case rank < 0:
-		return "[spare] "
-	}
-	return fmt.Sprintf("[%d] ", rank)
 }
 
 // describe lists the ranks and their processes.

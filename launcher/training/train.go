@@ -72,7 +72,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 // MayDiffer lists the flags outside of the configuration that may differ between ranks that mpirun
 // or srun starts. A new flag is compared unless it is added here.
 var MayDiffer = []string{
-	"np", "n", "ranks", "tag-output", "bind-to", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
+	"np", "n", "ranks", "bind-to", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", "set", // what they say is compared
 	"log-format", "report", "lock", "text",
 }
@@ -92,7 +92,7 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.ranks.Check(env); err != nil {
 		return err
 	}
-	reporter, env := f.display.Open(env, f.ranks)
+	reporter := f.display.Open(env)
 	prepared := running.HandleStop(ctx, env, "", f.ranks.Count)
 	defer func() { prepared() }()
 	given := *f.given
