@@ -70,6 +70,9 @@ type Options struct {
 	// Rules are those of the run that reads the source.
 	Rules Rules
 
+	// Shared is the path of a file of [Data.Share] with the text of the source; empty: it is read.
+	Shared string
+
 	tokenizer Tokenizer // whose special tokens divide text and are counted; nil: Bytes
 
 	// TokenizerName is what the user calls the tokenizer, for errors; empty means its own name.

@@ -10,13 +10,25 @@ import (
 
 // Data is the training and the validation data of a run.
 type Data struct {
-	Train, HeldOut           Stream
+	Train, HeldOut Stream
+	Counts
+
+	unmap []func() error
+}
+
+// Counts are those of the text of a run.
+type Counts struct {
 	TrainBytes, HeldOutBytes int64 // of text
 	Documents                int
 	Losses
 	Builtin string // see Corpus
+}
 
-	unmap []func() error
+// add counts documents.
+func (c *Counts) add(train, heldOut int64, documents int) {
+	c.TrainBytes += train
+	c.HeldOutBytes += heldOut
+	c.Documents += documents
 }
 
 // Load reads the data at paths, or the built-in corpus if there are none. A path is that of a file,
@@ -69,11 +81,22 @@ func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	return d, nil
 }
 
-// streams reads the data of each group of paths, token files or texts, and counts it.
+// streams returns the streams of each group of paths, from token files or texts, and counts the
+// data.
 func (d *Data) streams(groups [][]string, t Tokenizer, opts Options) (train, heldOut []Stream, err error) {
-	var files []*tokenFile // of each group; nil: it has texts
+	train, heldOut = make([]Stream, len(groups)), make([]Stream, len(groups))
+	if opts.Shared != "" {
+		if train, heldOut, err = d.openShared(opts.Shared, len(groups)); err != nil {
+			return nil, nil, err
+		}
+		defer func(counts Counts) { d.Counts = counts }(d.Counts)
+	}
 	var all []texts
-	for _, g := range groups {
+	var of []int // the group of each
+	for i, g := range groups {
+		if train[i].fingerprint != "" {
+			continue
+		}
 		s, err := sourceAt(g, opts)
 		if err != nil {
 			return nil, nil, err
@@ -81,34 +104,22 @@ func (d *Data) streams(groups [][]string, t Tokenizer, opts Options) (train, hel
 		tokens, err := s.tokens()
 		if tokens != nil {
 			d.unmap = append(d.unmap, tokens.unmap)
+			train[i], heldOut[i] = tokens.train, tokens.heldOut
+			d.add(tokens.bytes[0], tokens.bytes[1], len(tokens.lists[0].Offsets)+len(tokens.lists[1].Offsets)-2)
 			err = tokens.fits(t, opts.TokenizerName)
 		} else if err == nil {
 			var read texts
 			read, err = s.texts()
-			all = append(all, read)
+			all, of = append(all, read), append(of, i)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		files = append(files, tokens)
 	}
-	corpora := newCorpora(all...)
-	for _, f := range files {
-		if f != nil {
-			d.TrainBytes += f.bytes[0]
-			d.HeldOutBytes += f.bytes[1]
-			d.Documents += len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2
-			train, heldOut = append(train, f.train), append(heldOut, f.heldOut)
-			continue
-		}
-		c := corpora[0]
-		corpora = corpora[1:]
-		d.TrainBytes += c.Train.Bytes()
-		d.HeldOutBytes += c.HeldOut.Bytes()
-		d.Documents += len(c.Train.docs) + len(c.HeldOut.docs)
-		d.Losses = d.Losses.plus(c.Losses)
-		d.Builtin = c.Builtin
-		train, heldOut = append(train, Tokenize(c.Train, t)), append(heldOut, Tokenize(c.HeldOut, t))
+	for i, c := range newCorpora(all...) {
+		train[of[i]], heldOut[of[i]] = Tokenize(c.Train, t), Tokenize(c.HeldOut, t)
+		d.add(c.Train.Bytes(), c.HeldOut.Bytes(), len(c.Train.docs)+len(c.HeldOut.docs))
+		d.Losses, d.Builtin = d.Losses.plus(c.Losses), c.Builtin
 	}
 	return train, heldOut, nil
 }

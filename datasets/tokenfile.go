@@ -51,18 +51,9 @@ type tokenFile struct {
 
 // openTokens maps a token file into memory.
 func openTokens(path string) (*tokenFile, error) {
-	in, err := openFile(path)
+	b, unmap, err := mapPath(path)
 	if err != nil {
 		return nil, err
-	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return nil, err
-	}
-	b, unmap, err := mapFile(in, info.Size())
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
 	t, err := parseTokens(b, path)
 	if err != nil {
@@ -70,6 +61,23 @@ func openTokens(path string) (*tokenFile, error) {
 	}
 	t.unmap = unmap
 	return t, nil
+}
+
+// mapPath maps the file at path into memory.
+func mapPath(path string) (b []byte, unmap func() error, err error) {
+	in, err := openFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err == nil {
+		b, unmap, err = mapFile(in, info.Size())
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return b, unmap, nil
 }
 
 // parseTokens checks a token file, except the ids of its training tokens, which are checked when

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -106,6 +107,56 @@ func TestTokenFileIsTheText(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestShare: what one process has read, others find in its file, without the text: streams,
+// fingerprints and counts. Token files in a mixture stay where they are.
+func TestShare(t *testing.T) {
+	text, rows := mixedTree(t)
+	out, _ := tokenized(t, Bytes{}, rows)
+	file := filepath.Join(t.TempDir(), "shared")
+	for _, c := range []struct {
+		tokenizer   Tokenizer
+		paths, gone []string
+	}{
+		{Bytes{}, []string{text}, []string{"gone"}},
+		{letterPairs{1000}, []string{text, rows}, []string{"gone", "too"}},
+		{letterPairs{1 << 17}, []string{rows + "@1", text + "@2"}, []string{"gone@1", "too@2"}},
+		{Bytes{}, []string{text + "@0.25", out + "@3", rows + "@1"}, []string{"gone@0.25", out + "@3", "too@1"}},
+		{Bytes{}, []string{out}, []string{out}},
+	} {
+		want := load(t, c.tokenizer, c.paths...)
+		var got *Data
+		for range 4 { // ids are aligned behind a line of any length
+			want.Builtin += "x"
+			var b bytes.Buffer
+			err := errors.Join(want.Share(&b), os.WriteFile(file, b.Bytes(), 0o666))
+			if err == nil {
+				got, err = Load(c.gone, c.tokenizer, Options{Shared: file})
+			}
+			if err != nil {
+				t.Fatalf("%q: %v", c.paths, err)
+			}
+		}
+		for i, p := range slices.Concat(want.Train.all(), want.HeldOut.all()) {
+			q := slices.Concat(got.Train.all(), got.HeldOut.all())[i].stream
+			if !slices.Equal(ids(t, q), ids(t, p.stream)) || q.fingerprint != p.stream.fingerprint {
+				t.Errorf("%q: stream %d has %d tokens, want %d", c.paths, i, q.Len(), p.stream.Len())
+			}
+		}
+		if !reflect.DeepEqual(got.Counts, want.Counts) {
+			t.Errorf("%q: %+v, want %+v", c.paths, got.Counts, want.Counts)
+		}
+		if err := got.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, other := range []string{file, out} {
+		_, err := Load([]string{text + "@1", rows + "@1"}, Bytes{}, Options{Shared: other})
+		wantError(t, err, other, "is not the text of 2 groups of paths")
+	}
+	_, err := Load([]string{text}, Bytes{}, Options{Shared: text})
+	wantError(t, err, "the text that another process has read: "+text)
 }
 
 // TestTokenFileInAMixture: with weights, token files and text are drawn from side by side.

@@ -127,7 +127,7 @@ func TestNohup(t *testing.T) {
 // A run whose output is closed goes on without its log.
 func TestClosedOutput(t *testing.T) {
 	t.Parallel()
-	for _, more := range [][]string{{"--ranks", "goroutine"}, {"--tag-output"}} {
+	for _, more := range [][]string{{"--ranks", "goroutine"}, nil} {
 		out := filepath.Join(t.TempDir(), "run")
 		p := prepare(t, "", processRun(out, append(more, "--steps", "30", "--set", "log_every=1")...)...)
 		read, write := pipe(t)

@@ -20,17 +20,12 @@ import (
 func Create(p Part, control int, region, vault int64) (*os.File, error) {
 	ranks := p.Ranks
 	region, vault = wholePages(region), wholePages(vault)
-	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("spmoe-heap", flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // Linux before 6.3
-		fd, err = unix.MemfdCreate("spmoe-heap", flags)
-	}
+	file, err := NewFile("spmoe-heap")
 	if err != nil {
-		return nil, fmt.Errorf("heap: creating shared memory: %w", err)
+		return nil, err
 	}
-	file := os.NewFile(uintptr(fd), "spmoe-heap")
-	size := sizeOf(ranks, control, region, vault)
-	err = errors.Join(unix.Fchmod(fd, 0o600), unix.Ftruncate(fd, size))
+	fd, size := int(file.Fd()), sizeOf(ranks, control, region, vault)
+	err = unix.Ftruncate(fd, size)
 	if err == nil {
 		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
@@ -49,6 +44,22 @@ func Create(p Part, control int, region, vault int64) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("heap: %d bytes of shared memory for %d ranks: %w", size, ranks, err), file.Close())
 	}
 	return file, nil
+}
+
+// NewFile creates an empty file in memory, which the name helps to find in /proc.
+func NewFile(name string) (*os.File, error) {
+	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // Linux before 6.3
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if err == nil {
+		err = unix.Fchmod(fd, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("heap: creating shared memory: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 func wholePages(bytes int64) int64 { return (bytes + pageSize - 1) &^ (pageSize - 1) }

@@ -163,19 +163,26 @@ func (p *Process) countCores() error {
 	return nil
 }
 
+// ShareFile returns the path of the file that the first rank of this host shares, for the other
+// ranks; empty: it has none. All ranks of the host call it.
+func (p *Process) ShareFile(file *os.File) string {
+	words := make([]byte, 64)
+	if file != nil {
+		copy(words, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd()))
+	}
+	return string(bytes.TrimRight(p.gather(onHost, words)[0], "\x00"))
+}
+
 // ShareHeap creates the heap of this host's ranks, with control bytes of control memory and region
 // bytes per rank. All ranks of the host call it.
 func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) {
 	part := p.Placement.Part(p.Host)
 	var file *os.File
 	var err error
-	words := make([]byte, 64)
 	if p.Rank == part.First {
-		if file, err = heap.Create(part, control, region, 0); err == nil {
-			copy(words, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd()))
-		}
+		file, err = heap.Create(part, control, region, 0)
 	}
-	path := string(bytes.TrimRight(p.gather(onHost, words)[0], "\x00"))
+	path := p.ShareFile(file)
 	if path == "" && err == nil {
 		err = fmt.Errorf("rank %d could not create the shared memory of this host's ranks", part.First)
 	}

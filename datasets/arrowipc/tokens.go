@@ -128,13 +128,13 @@ func lists(m message, body []byte, width int64) (l Lists, err error) {
 	if rows >= int64(len(body)) || count >= int64(len(body)) || int64(len(parts[1])) < 8*(rows+1) || int64(len(parts[3])) < width*count {
 		return l, fmt.Errorf("%d lists of %d integers in all lie in %d and %d bytes", rows, count, len(parts[1]), len(parts[3]))
 	}
-	if l.Offsets, err = view[int64](parts[1], rows+1); err != nil {
+	if l.Offsets, err = View[int64](parts[1], rows+1); err != nil {
 		return l, err
 	}
 	if width == 2 {
-		l.U16, err = view[uint16](parts[3], count)
+		l.U16, err = View[uint16](parts[3], count)
 	} else {
-		l.I32, err = view[int32](parts[3], count)
+		l.I32, err = View[int32](parts[3], count)
 	}
 	if err != nil {
 		return l, err
@@ -152,8 +152,8 @@ func lists(m message, body []byte, width int64) (l Lists, err error) {
 	return l, nil
 }
 
-// view returns the first n integers of b without copying them.
-func view[T uint16 | int32 | int64](b []byte, n int64) ([]T, error) {
+// View returns the first n integers of b without copying them.
+func View[T uint16 | int32 | int64](b []byte, n int64) ([]T, error) {
 	if n == 0 {
 		return []T{}, nil
 	}

@@ -3,11 +3,10 @@
 package embedded
 
 import (
-	"archive/tar"
 	"bytes"
 	_ "embed"
 	"fmt"
-	"io"
+	"strconv"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -33,23 +32,25 @@ type File struct {
 
 // Files unpacks the archive. The files are ordered by name, and none is empty.
 func Files() (files []File, err error) {
-	unpacked, err := unpack()
+	rest, err := unpack()
 	if err != nil {
 		return nil, err
 	}
-	for r := tar.NewReader(bytes.NewReader(unpacked)); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return files, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("the text in the program: %w", err)
+	// In a USTAR archive, a header of one block holds the name from byte 0 on, up to a NUL, and the
+	// size from byte 124 on, as 11 octal digits. Blocks of zeros end it. archive/tar would do, but
+	// needs cgo, which makes the first build longer.
+	const block = 512
+	for len(rest) > block && rest[0] != 0 {
+		name, _, _ := bytes.Cut(rest[:100], []byte{0})
+		size, err := strconv.ParseUint(string(rest[124:135]), 8, 31)
+		padded := (int(size) + block - 1) / block * block
+		if err != nil || len(rest) < block+padded {
+			return nil, fmt.Errorf("the text in the program is damaged at %q (%v)", name, err)
 		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			return nil, fmt.Errorf("the text in the program: %s: %w", h.Name, err)
-		}
-		files = append(files, File{h.Name, text})
+		files = append(files, File{string(name), rest[block:][:size:size]})
+		rest = rest[block+padded:]
 	}
+	return files, nil
 }
 
 // unpack returns the archive without its compression.

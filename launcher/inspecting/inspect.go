@@ -119,10 +119,8 @@ func (f *inspectFlags) run(ctx context.Context, env cli.Env) error {
 			return fmt.Errorf("-np %d: %s", f.ranks, strings.TrimPrefix(err.Error(), "ep: "))
 		}
 	}
-	if cfg.Pipelined() {
-		if _, _, err := cfg.Pipeline(f.ranks); err != nil {
-			return err
-		}
+	if _, err := estimate.Holdings(cfg, f.ranks); err != nil {
+		return err
 	}
 	if f.json {
 		encoder := json.NewEncoder(env.Out)
@@ -199,14 +197,11 @@ func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
 	memory := estimate.Memory(cfg, ranks)
 	machine := system.ReadMemory()
 	flops := cfg.Model.FLOPsPerToken(cfg.Seq)
-	each := estimate.BytesPerParameter(cfg, ranks)
 	for _, line := range []string{
 		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
 		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
 		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s, process %s)", report.Plural(ranks, "rank"),
 			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot), system.Bytes(memory.Process)),
-		fmt.Sprintf("bytes per parameter, of %s: %.1f without activations (weights %.1f, gradients %.1f, optimizer %.1f, snapshot %.1f, process %.1f)", report.Plural(ranks, "rank"),
-			each.All, each.Weights, each.Gradients, each.Optimizer, each.Snapshot, each.Process),
 		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(estimate.AllMemory(cfg, ranks).Total()),
 			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
 	} {

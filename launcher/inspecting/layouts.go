@@ -100,10 +100,8 @@ func newLayoutCosts(cfg config.Config, l mesh.Layout, hosts int) (c LayoutCosts,
 	if err := cmp.Or(cfg.CheckContext(), cfg.OnHosts(l.World, on.FirstRanks(l.World))); err != nil {
 		return c, fmt.Errorf("%v: %w", l, err)
 	}
-	if cfg.Pipelined() {
-		if _, _, err := cfg.Pipeline(l.World); err != nil {
-			return c, fmt.Errorf("%v: %w", l, err)
-		}
+	if _, err := estimate.Holdings(cfg, l.World); err != nil {
+		return c, fmt.Errorf("%v: %w", l, err)
 	}
 	c = LayoutCosts{ID: l.Name(), Layout: l, Inner: l.EFSDP(), Default: l == mesh.Default(l.World), Hosts: hosts, Copies: l.Replicas()}
 	for _, m := range estimate.RankMemory(cfg, l, hosts) {

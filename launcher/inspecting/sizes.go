@@ -22,8 +22,6 @@ type Sizes struct {
 	Parameters moe.Counts      `json:"parameters"`
 	FLOPs      float64         `json:"flops_per_token"`
 	Memory     MemorySizes     `json:"memory"` // per rank
-	// bytes of all ranks per parameter
-	PerParameter estimate.PerParameter `json:"bytes_per_parameter"`
 	Heap         int64                 `json:"heap_bytes"`
 	Vault        int64                 `json:"vault_bytes"`
 	Cache        int64                 `json:"kv_cache_bytes"` // per token
@@ -55,7 +53,7 @@ func newSizes(cfg config.Config, ranks int) Sizes {
 		Memory: MemorySizes{
 			memory,
 			memory.Total(),
-		}, PerParameter: estimate.BytesPerParameter(cfg, ranks), Heap: estimate.Heap(cfg, ranks), Vault: estimate.Vault(cfg, ranks),
+		}, Heap: estimate.Heap(cfg, ranks), Vault: estimate.Vault(cfg, ranks),
 	}
 	for _, p := range estimate.Plan(cfg, ranks) {
 		part := PartSizes{string(p.Part), p.Ahead, p.Params, p.Active, p.FLOPs, p.Memory}

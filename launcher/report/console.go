@@ -30,7 +30,7 @@ func (c Console) Start(s events.Start) {
 		c.printf("text: %s\n", s.Corpus.Builtin)
 	}
 	c.printf("data: %s for training, %s for validation, %s\n",
-		system.Bytes(s.Corpus.Train), system.Bytes(s.Corpus.HeldOut), Plural(s.Corpus.Documents, "document"))
+		system.Bytes(s.Corpus.TrainBytes), system.Bytes(s.Corpus.HeldOutBytes), Plural(s.Corpus.Documents, "document"))
 	if l := s.Corpus.Losses; l.NUL+l.Replaced+l.Other > 0 || l.Skipped > 0 && s.Corpus.Builtin == "" {
 		others := ""
 		if l.Other > 0 {

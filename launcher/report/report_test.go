@@ -18,12 +18,12 @@ var (
 	start = events.Start{
 		Config: config.Config{Flavor: "debug", Precision: "bf16", Steps: 360, Batch: 16, Seq: 128, Out: "runs/debug-1"},
 		Ranks:  8, Mesh: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2}, Counts: moe.Counts{Total: 6274000, Active: 2735000}, FLOPs: 1.76e7, Peak: 465.4e9,
-		CPU: "Some CPU", Tier: "avx512bf16", Cores: 2, Corpus: events.Corpus{Train: 3 << 20, HeldOut: 1000, Documents: 12},
+		CPU: "Some CPU", Tier: "avx512bf16", Cores: 2, Corpus: datasets.Counts{TrainBytes: 3 << 20, HeldOutBytes: 1000, Documents: 12},
 	}
 	resumed = events.Start{
 		Config: config.Config{Flavor: "debug", Precision: "fp32", Steps: 1, Batch: 1, Seq: 1, Out: "o"},
 		Ranks:  1, Mesh: mesh.Default(1), Cores: 1, Tier: "generic", From: 20, Resumed: "o/step-00000020",
-		Corpus:    events.Corpus{Documents: 1, Builtin: "built-in, x", Losses: datasets.Losses{Skipped: 58, NUL: 100, Replaced: 1, Other: 2}},
+		Corpus:    datasets.Counts{Documents: 1, Builtin: "built-in, x", Losses: datasets.Losses{Skipped: 58, NUL: 100, Replaced: 1, Other: 2}},
 		Tokenizer: "own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json",
 	}
 	step = events.Step{

@@ -73,8 +73,8 @@ func (f *RankFlags) adoptCluster(env cli.Env) error {
 	switch {
 	case f.Count != 1 && f.Count != c.Ranks():
 		return fmt.Errorf("-np is %d, but %s has started %d ranks: leave -np out", f.Count, c.By(), c.Ranks())
-	case f.Kind != "goroutine" || f.Tag || f.bind != "none" || f.spares > 0:
-		return fmt.Errorf("--ranks, --tag-output, --bind-to and --spares apply to ranks that this launcher starts: use the flags of %s instead", c.By())
+	case f.Kind != "goroutine" || f.bind != "none" || f.spares > 0:
+		return fmt.Errorf("--ranks, --bind-to and --spares apply to ranks that this launcher starts: use the flags of %s instead", c.By())
 	}
 	f.Count = c.Ranks()
 	c.SetLimits(f.Limits())

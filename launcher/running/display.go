@@ -21,15 +21,12 @@ type DisplayFlags struct {
 
 // Open returns what shows the progress of a run, for a rank or for its launcher, and the
 // environment to run it in.
-func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) (events.Reporter, cli.Env) {
+func (f *DisplayFlags) Open(env cli.Env) events.Reporter {
 	out := &logWriter{to: env.LeaderOnly().Out}
-	if ranks.Tag && env.Member == nil {
-		env.Out = out // of all ranks
-	}
 	if f.Format == "json" {
-		return report.JSON{W: out}, env
+		return report.JSON{W: out}
 	}
-	return report.Console{W: out}, env
+	return report.Console{W: out}
 }
 
 // Complete says that nothing is left to do of a run.

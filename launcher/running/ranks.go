@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -27,9 +28,7 @@ import (
 type RankFlags struct {
 	Count   int
 	Kind    string
-	Tag     bool
 	bind    string
-	heap    int64 // MiB
 	Wait    time.Duration
 	Silence time.Duration
 	lost    time.Duration
@@ -48,9 +47,7 @@ func DefineRankCount(fs *flag.FlagSet, ranks *int, initial int) {
 func (f *RankFlags) Define(fs *flag.FlagSet) {
 	DefineRankCount(fs, &f.Count, 1)
 	cli.Choice(fs, &f.Kind, "ranks", "(ranks) `KIND` what runs each rank", "goroutine", "process")
-	fs.BoolVar(&f.Tag, "tag-output", false, "(ranks) prefix each line of a rank process with its rank")
 	cli.Choice(fs, &f.bind, "bind-to", "(ranks) `WHAT` what rank processes are bound to", "none", "core")
-	fs.Int64Var(&f.heap, "heap-mib", 0, "(ranks) `MIB` shared memory per rank process; 0: as the job is expected to need")
 	fs.DurationVar(&f.Wait, "timeout", 10*time.Minute, "(ranks) `TIME` treat a rank as hung when another waits for it longer than TIME; 0: never")
 	fs.DurationVar(&f.Silence, "silence", spmd.DefaultSilence, "(ranks) `TIME` treat a rank process as hung after TIME without a sign of life")
 	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "(ranks) `TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never")
@@ -68,9 +65,6 @@ func RankFlagNames() []string {
 	return cli.FlagNames(fs)
 }
 
-// mostHeap is the largest --heap-mib: the bytes of all ranks together still fit into an int64.
-const mostHeap = 1 << 30
-
 // Check takes over the rank count of a cluster and returns an error if the flags contradict each
 // other or are out of range.
 func (f *RankFlags) Check(env cli.Env) error {
@@ -78,18 +72,16 @@ func (f *RankFlags) Check(env cli.Env) error {
 		return err
 	}
 	switch {
-	case f.Kind == "goroutine" && (f.bind != "none" || f.Tag || f.heap != 0 && env.Cluster == nil || f.spares != 0):
-		return errors.New("--bind-to, --tag-output, --heap-mib and --spares need rank processes: add --ranks process")
+	case f.Kind == "goroutine" && (f.bind != "none" || f.spares != 0):
+		return errors.New("--bind-to and --spares need rank processes: add --ranks process")
 	case f.spares < 0 || f.spares > collective.MaxRanks || f.restarts < 0:
 		return fmt.Errorf("--spares is %d and --restarts %d: give 0 or more, at most %d spares", f.spares, f.restarts, collective.MaxRanks)
 	case f.spares > 0 && f.restarts == 0:
 		return errors.New("--spares has no effect with --restarts 0, which ends the job at the first failure: leave one out")
-	case f.heap < 0 || f.Wait < 0 || f.lost < 0 || f.Silence <= 0:
-		return errors.New("--heap-mib, --timeout and --host-timeout must not be negative, --silence must be positive")
+	case f.Wait < 0 || f.lost < 0 || f.Silence <= 0:
+		return errors.New("--timeout and --host-timeout must not be negative, --silence must be positive")
 	case f.Kind == "goroutine" && (f.Silence != spmd.DefaultSilence || env.Cluster == nil && f.restarts != defaultRestarts && f.restarts != 0):
 		return errors.New("--silence and --restarts are about rank processes, which can be replaced: add --ranks process, or leave them out")
-	case f.heap > mostHeap:
-		return fmt.Errorf("--heap-mib is %d: give at most %d", f.heap, mostHeap)
 	case f.Count < 1 || f.Count > collective.MaxRanks:
 		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.Count, collective.MaxRanks)
 	}
@@ -120,11 +112,12 @@ type Resources struct {
 	vault  int64  // bytes per rank that survive its process
 	folder string // of the run
 	held   *system.FolderLock
+	Text   *os.File // for the ranks; may be nil
 }
 
 // JobResources returns the resources of a training job.
 func JobResources(job *trainer.Job, folder string) Resources {
-	return Resources{job.Heap(), job.Vault(), folder, job.Folder}
+	return Resources{Heap: job.Heap(), vault: job.Vault(), folder: folder, held: job.Folder}
 }
 
 // Run runs a job. It runs here if the ranks are goroutines or if this process is a rank. Otherwise
@@ -149,7 +142,7 @@ func (f *RankFlags) Here(env cli.Env, needs Resources) (spmd.World, error) {
 		}
 		env.Member.SetLimits(f.Limits())
 		if env.Cluster != nil {
-			env.Cluster.Heap = f.heapOf(needs)
+			env.Cluster.Heap = needs.Heap
 			fmt.Fprintf(env.Out, "%s\n", env.Cluster.Describe())
 		}
 		return env.Member, nil
@@ -159,27 +152,19 @@ func (f *RankFlags) Here(env cli.Env, needs Resources) (spmd.World, error) {
 	return nil, nil
 }
 
-// heapOf returns the bytes of shared memory per rank.
-func (f *RankFlags) heapOf(needs Resources) int64 {
-	if f.heap > 0 {
-		return f.heap << 20
-	}
-	return needs.Heap
-}
-
 // Launch starts the ranks as processes and returns when they have ended. The arguments in more
 // precede the command line of each.
 func (f *RankFlags) Launch(ctx context.Context, env cli.Env, needs Resources, more []string) error {
 	// Each process maps the memory of all.
-	if err := system.CheckAddressSpace(int64(f.Count) * (f.heapOf(needs) + needs.vault)); err != nil {
+	if err := system.CheckAddressSpace(int64(f.Count) * (needs.Heap + needs.vault)); err != nil {
 		return err
 	}
 	debug.FreeOSMemory() // the ranks need it
 	events := record.EventLog{Folder: needs.folder, Held: needs.held}
 	err := (&spmd.Processes{
-		Ranks: f.Count, Args: append(more, env.CommandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.Tag, Bind: f.bind == "core",
+		Ranks: f.Count, Args: append(more, env.CommandLine...), Heap: needs.Heap, Vault: needs.vault, Bind: f.bind == "core",
 		Expected: []int{cli.ExitInterrupted}, Out: env.Out, Err: env.ErrOut,
-		Spares: f.spares, Restarts: f.restarts, Silence: f.Silence, Fault: env.Fault,
+		Spares: f.spares, Restarts: f.restarts, Silence: f.Silence, Fault: env.Fault, Text: needs.Text,
 		Events: func(e spmd.Event) {
 			if e.Kind != spmd.Started { // the console reports starts
 				events.Add(e)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/mpi"
@@ -23,6 +24,8 @@ type Cluster struct {
 	by      string
 	limits  collective.Limits
 	chosen  bool // rank 0 has told the others what it has chosen
+	shared  bool // the first rank of this host has told the others where the text is
+	text    *os.File
 	agreed  bool // the processes have agreed that all of them can run
 }
 
@@ -138,10 +141,29 @@ func (c *Cluster) Choose(text string) (string, error) {
 	return text, nil
 }
 
+// ShareText returns the path of the text that the first rank of this host has read; it calls this
+// with the file. Each process calls it at most once, after Choose. If that rank has not called it
+// before its first ballot, because it fails, the others get an error. They wait however long it
+// reads; it expects them within the limit.
+func (c *Cluster) ShareText(file *os.File) (path string, err error) {
+	c.shared, c.text = true, file // which stays open
+	if !c.LeadsHost() {
+		defer func(limit time.Duration) { c.process.Limit = limit }(c.process.Limit)
+		c.process.Limit = 0
+	}
+	if path = c.process.ShareFile(file); path == "" {
+		err = errNotStarted
+	}
+	return path, err
+}
+
 // agree reports whether all processes cast the same ballot.
 func (c *Cluster) agree(ballot byte) bool {
 	if !c.chosen {
 		_, _ = c.Choose("")
+	}
+	if !c.shared {
+		_, _ = c.ShareText(nil)
 	}
 	c.agreed = true
 	for _, b := range c.process.Gather([]byte{ballot}) {

@@ -36,10 +36,10 @@ func FuzzJoined(f *testing.F) {
 
 // passed is what comes out of the lines of a rank that prints text in pieces of a size, and how
 // many bytes were held at most.
-func passed(t *testing.T, text string, piece int, prefix string) (out string, held int) {
+func passed(t *testing.T, text string, piece int) (out string, held int) {
 	t.Helper()
 	var b strings.Builder
-	l := &lines{w: &b, mu: new(sync.Mutex), prefix: prefix}
+	l := &lines{w: &b, mu: new(sync.Mutex)}
 	end := &tail{to: l}
 	for rest := text; len(rest) > 0; rest = rest[min(len(rest), piece):] {
 		n := min(len(rest), piece)
@@ -58,15 +58,15 @@ func TestLongLines(t *testing.T) {
 	x := strings.Repeat("x", maxLine)
 	for _, piece := range []int{1000, maxLine - 1, maxLine, maxLine + 1, 1 << 30} {
 		for text, want := range map[string]string{
-			x + "\n" + "end\n":      "> " + x + "\n> end\n",
-			x + "yy\n" + "end":      "> " + x + "\n> yy\n> end\n",
-			x + x + x + "y":         "> " + x + "\n> " + x + "\n> " + x + "\n> y\n",
-			"a\n" + x + "\n\nb\n\n": "> a\n> " + x + "\n> \n> b\n> \n",
+			x + "\n" + "end\n":      x + "\nend\n",
+			x + "yy\n" + "end":      x + "\nyy\nend\n",
+			x + x + x + "y":         x + "\n" + x + "\n" + x + "\ny\n",
+			"a\n" + x + "\n\nb\n\n": "a\n" + x + "\n\nb\n\n",
 		} {
 			// Where the end of a line of full length comes later than the line, it is one of an
 			// empty line.
-			got, held := passed(t, text, piece, "> ")
-			if blank := "> " + x + "\n> \n"; got != want && got != strings.Replace(want, "> "+x+"\n", blank, 1) {
+			got, held := passed(t, text, piece)
+			if blank := x + "\n\n"; got != want && got != strings.Replace(want, x+"\n", blank, 1) {
 				t.Errorf("pieces of %d: %d bytes, want %d", piece, len(got), len(want))
 			}
 			if held >= maxLine {
@@ -76,16 +76,16 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// Whatever ranks print, and in whatever pieces, comes out whole, in lines with a prefix.
+// Whatever ranks print, and in whatever pieces, comes out whole, in lines.
 func FuzzOutput(f *testing.F) {
-	f.Add("one\ntwo\n\nthree", uint8(2), "[0] ")
-	f.Add("\n\n\xff\x00\n", uint8(0), "")
-	f.Fuzz(func(t *testing.T, text string, piece uint8, prefix string) {
-		if strings.Contains(prefix, "\n") || len(text) >= maxLine {
+	f.Add("one\ntwo\n\nthree", uint8(2))
+	f.Add("\n\n\xff\x00\n", uint8(0))
+	f.Fuzz(func(t *testing.T, text string, piece uint8) {
+		if len(text) >= maxLine {
 			return
 		}
-		got, _ := passed(t, text, 1+int(piece), prefix)
-		if want := strings.TrimSuffix(text, "\n"); text != "" && got != prefix+strings.ReplaceAll(want, "\n", "\n"+prefix)+"\n" {
+		got, _ := passed(t, text, 1+int(piece))
+		if want := strings.TrimSuffix(text, "\n"); text != "" && got != want+"\n" {
 			t.Errorf("%q came out of %q", got, text)
 		}
 	})

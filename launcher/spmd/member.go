@@ -20,7 +20,8 @@ import (
 
 // What a launcher tells the process of a rank: its number, -1 for a spare; the launcher's process;
 // the processors of all ranks; the first generation that it takes part in; and whether failures are
-// healed. The heap is its file 3. A spare reads from file 4 which rank it replaces.
+// healed. The heap is its file 3. A spare reads from file 4 which rank it replaces. File 5 is
+// Processes.Text.
 const (
 	rankVariable = "SPMOE_RANK"
 	rankFormat   = "%d of launcher %d on %d cores from generation %d, healing %t"

@@ -12,12 +12,11 @@ import (
 // maxLine is the maximum length of a line, in bytes. Longer lines are passed on in pieces.
 const maxLine = 64 << 10
 
-// lines passes on whole lines, with a prefix.
+// lines passes on whole lines.
 type lines struct {
-	w      io.Writer
-	mu     *sync.Mutex // protects w
-	prefix string
-	rest   []byte // an incomplete line
+	w    io.Writer
+	mu   *sync.Mutex // protects w
+	rest []byte      // an incomplete line
 }
 
 // Write implements [io.Writer].
@@ -33,7 +32,7 @@ func (l *lines) Write(b []byte) (int, error) {
 		}
 		looked = 0
 		l.mu.Lock()
-		_, err := io.WriteString(l.w, l.prefix+string(line)+"\n")
+		_, err := io.WriteString(l.w, string(line)+"\n")
 		l.mu.Unlock()
 		l.rest = bytes.TrimPrefix(l.rest[len(line):], []byte("\n"))
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 )
@@ -14,10 +15,10 @@ type Processes struct {
 	Args     []string // the command line of every rank
 	Heap     int64    // bytes of shared memory per rank
 	Vault    int64    // bytes that survive a rank's process; 0: failures are not healed
-	Tag      bool     // prefix every line of output with its rank
 	Bind     bool     // bind ranks to processors
 	Expected []int    // exit codes of ranks that end early without failure
 	Out, Err io.Writer
+	Text     *os.File // for ranks, at TextPath; may be nil
 
 	Spares int // standby processes that replace failed ranks
 	// ranks' own failures without a completed step in between that are healed; the next one ends
@@ -31,6 +32,9 @@ type Processes struct {
 	// start, as a spare if rank is -1; empty: none. Tests make ranks fail with it.
 	Fault func(rank int, generation uint32) string
 }
+
+// TextPath is the path of Processes.Text in a rank's process.
+const TextPath = "/proc/self/fd/5"
 
 // heals reports whether failed ranks are replaced.
 func (p *Processes) heals() bool { return p.Vault > 0 && p.Restarts > 0 }

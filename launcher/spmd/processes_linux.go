@@ -159,21 +159,20 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	}
 	cmd := exec.Command(program, l.Args...)
 	cmd.Env = append(l.environment(rank, generation), rankVariable+"="+fmt.Sprintf(rankFormat, rank, os.Getpid(), runtime.GOMAXPROCS(0), generation, l.heals()))
-	cmd.ExtraFiles = []*os.File{l.file}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	p := &process{rank: rank, cmd: cmd, generation: generation}
+	var orders *os.File // a rank has none
 	if rank < 0 {
-		var orders *os.File
 		if orders, p.orders, err = os.Pipe(); err != nil {
 			return nil, err
 		}
 		defer orders.Close()
-		cmd.ExtraFiles = append(cmd.ExtraFiles, orders)
 	}
-	out, errOut := &lines{w: l.Out, mu: &l.out, prefix: l.prefix(rank)}, &lines{w: l.Err, mu: &l.out, prefix: l.prefix(rank)}
+	cmd.ExtraFiles = []*os.File{l.file, orders, l.Text}
+	out, errOut := &lines{w: l.Out, mu: &l.out}, &lines{w: l.Err, mu: &l.out}
 	p.err = &tail{to: errOut}
 	cmd.Stdout, cmd.Stderr = out, p.err
-	if _, isFile := l.Out.(*os.File); isFile && !l.Tag {
+	if _, isFile := l.Out.(*os.File); isFile {
 		cmd.Stdout = l.Out // the rank may use the width of the terminal
 	}
 	if l.Bind && rank >= 0 {
@@ -208,17 +207,6 @@ func (l *launch) environment(rank int, generation uint32) []string {
 		}
 	}
 	return env
-}
-
-// prefix returns the prefix of a rank's lines.
-func (l *launch) prefix(rank int) string {
-	switch {
-	case !l.Tag:
-		return ""
-	case rank < 0:
-		return "[spare] "
-	}
-	return fmt.Sprintf("[%d] ", rank)
 }
 
 // describe lists the ranks and their processes.

@@ -57,7 +57,7 @@ func injured(member *spmd.Member, text string) error {
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
 		return err
 	}
-	job, err := Rejoin(in.Config, member.Ranks(), nil, false, printed{&reports{}})
+	job, err := Rejoin(in.Config, member.Ranks(), nil, Text{}, printed{&reports{}})
 	if !member.Late() {
 		job, err = Prepare(in.Config, member.Ranks(), "", printed{&reports{}})
 	}

@@ -81,7 +81,7 @@ func TestNewData(t *testing.T) {
 	from := filepath.Join(begun.Out, "step-00000003")
 	goOn := func(cfg config.Config, ranks int, resume string, newData bool) (*reports, error) {
 		r := &reports{}
-		job, err := PrepareOn(cfg, ranks, estimate.Goroutines(ranks), resume, newData, r)
+		job, err := PrepareOn(cfg, ranks, estimate.Goroutines(ranks), resume, Text{New: newData}, r)
 		if err != nil {
 			return nil, err
 		}

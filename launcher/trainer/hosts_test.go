@@ -43,7 +43,7 @@ func trainOnHosts(t *testing.T, each int, cfgs []config.Config, from string) ([]
 	var wg sync.WaitGroup
 	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, len(cfgs))...) {
 		said[h] = &reports{}
-		job, err := PrepareOn(cfgs[h], each*len(cfgs), estimate.Host{Ranks: each, Processes: 1}, from, false, said[h])
+		job, err := PrepareOn(cfgs[h], each*len(cfgs), estimate.Host{Ranks: each, Processes: 1}, from, Text{}, said[h])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -77,7 +77,8 @@ type Job struct {
 	ranks   int
 	first   []int // the first rank of each host
 	report  events.Reporter
-	corpus  events.Corpus
+	corpus  datasets.Counts
+	text    Text
 	data    *datasets.Data
 	train   datasets.Stream
 	heldOut datasets.Stream
@@ -94,7 +95,6 @@ type Job struct {
 	progress state.Progress
 	clock    *save.Clock
 	late     bool // this process has joined a running job
-	newData  bool // other data than that of the checkpoint may begin
 
 	cores       int  // of all ranks; known when they run
 	interrupted bool // set by rank 0 at the end
@@ -109,12 +109,18 @@ type Job struct {
 // checkpoint or run folder to continue from, or empty. Its errors are user errors, and nothing has
 // been written.
 func Prepare(cfg config.Config, n int, resume string, report events.Reporter) (*Job, error) {
-	return PrepareOn(cfg, n, estimate.Goroutines(n), resume, false, report)
+	return PrepareOn(cfg, n, estimate.Goroutines(n), resume, Text{}, report)
 }
 
-// PrepareOn is Prepare for ranks in other processes, or on several machines. With newData, data
-// that is not that of the checkpoint is read from its start.
-func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, newData bool, report events.Reporter) (*Job, error) {
+// Text says where a job finds its text, if not in the files of its configuration alone.
+type Text struct {
+	New  bool     // data that is not that of the checkpoint is read from its start
+	From string   // file with the text, which another process has read; empty: this one reads it
+	To   *os.File // empty file for the text, which other processes need; nil: none does
+}
+
+// PrepareOn is Prepare for ranks in other processes, or on several machines.
+func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, text Text, report events.Reporter) (*Job, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
@@ -125,7 +131,7 @@ func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, newDat
 		return nil, err
 	}
 	j := newJob(cfg, n, report)
-	j.newData, j.first = newData, on.FirstRanks(n)
+	j.text, j.first = text, on.FirstRanks(n)
 	if err := j.read(resume); err != nil {
 		return nil, err
 	}
@@ -145,9 +151,9 @@ func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, newDat
 // Rejoin is Prepare for a process that replaces a rank of a running job and continues from the
 // state that the ranks keep. It accepts the files that the run has written, in the folder that the
 // job holds, and the memory that it uses.
-func Rejoin(cfg config.Config, n int, folder *system.FolderLock, newData bool, report events.Reporter) (*Job, error) {
+func Rejoin(cfg config.Config, n int, folder *system.FolderLock, text Text, report events.Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
-	j.late, j.clock.Late, j.Folder, j.newData = true, true, folder, newData
+	j.late, j.clock.Late, j.Folder, j.text = true, true, folder, text
 	return j, j.read(cfg.Out)
 }
 
@@ -182,11 +188,10 @@ func (j *Job) read(folder string) error {
 			return fmt.Errorf("document_mask: %w", err)
 		}
 	}
-	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, dataOptions(j.cfg)); err != nil {
+	if err = j.load(); err != nil {
 		return err
 	}
-	j.corpus = events.Corpus{Train: j.data.TrainBytes, HeldOut: j.data.HeldOutBytes, Documents: j.data.Documents, Losses: j.data.Losses, Builtin: j.data.Builtin}
-	j.train, j.heldOut = j.data.Train, j.data.HeldOut
+	j.corpus, j.train, j.heldOut = j.data.Counts, j.data.Train, j.data.HeldOut
 	if _, err = j.loader(0); err != nil {
 		err = fmt.Errorf("training data: %w", err)
 	} else {
@@ -196,6 +201,21 @@ func (j *Job) read(folder string) error {
 		return errors.Join(err, j.Close())
 	}
 	return nil
+}
+
+// load reads the data. A process that reads it for others goes on with the copy that all share.
+func (j *Job) load() (err error) {
+	options := dataOptions(j.cfg)
+	options.Shared = j.text.From
+	j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, options)
+	if to := j.text.To; err == nil && to != nil {
+		if err = errors.Join(j.data.Share(to), j.data.Close()); err != nil {
+			return fmt.Errorf("sharing the text with the processes of this host: %w", err)
+		}
+		options.Shared = fmt.Sprintf("/proc/self/fd/%d", to.Fd())
+		j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, options)
+	}
+	return err
 }
 
 // loader returns the training text of one of the ranks that read different sequences.
@@ -249,7 +269,7 @@ func (j *Job) open(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	if j.newData && j.progress.Loader.Fingerprint != j.train.Fingerprint() {
+	if j.text.New && j.progress.Loader.Fingerprint != j.train.Fingerprint() {
 		j.progress.BeginData(j.train.Fingerprint())
 	}
 	if change := j.progress.DataChange(); change != "" {

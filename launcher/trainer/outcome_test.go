@@ -36,7 +36,7 @@ func ranksOn(t *testing.T, cfg config.Config, sizes []int, resume string, corrup
 	var wg sync.WaitGroup
 	said, errs := make([]reports, len(sizes)), make([]error, len(sizes))
 	for h, w := range collective.NewHosts(sizes...) {
-		job, err := PrepareOn(cfg, n, estimate.Host{Ranks: sizes[h], First: first, Processes: 1}, resume, false, &said[h])
+		job, err := PrepareOn(cfg, n, estimate.Host{Ranks: sizes[h], First: first, Processes: 1}, resume, Text{}, &said[h])
 		if err != nil {
 			t.Fatal(err)
 		}

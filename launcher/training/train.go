@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 
+	"spmoe/collective/heap"
 	"spmoe/collective/mesh"
 	"spmoe/datasets"
 	"spmoe/launcher/checkpoint"
@@ -38,6 +39,7 @@ type TrainFlags struct {
 	display running.DisplayFlags
 	profile bool
 	lock    string
+	text    trainer.Text
 	report  bool
 	given   *[]cli.Assignment
 	all     *flag.FlagSet
@@ -61,6 +63,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	cli.Choice(fs, &f.display.Format, "log-format", "(output) `FORMAT` log format", "text", "json")
 	fs.BoolVar(&f.profile, "profile", false, "(output) print a breakdown of the step time at the end")
 	fs.StringVar(&f.lock, "lock", "", cli.Internal+"identity of the launcher's lock of --out")
+	fs.StringVar(&f.text.From, "text", "", cli.Internal+"file of the text that another process has read")
 	fs.BoolVar(&f.report, "report", true, "(output) write OUT/report.html, every 30 s while the run goes on")
 	f.given, f.all = cli.Bind(fs, cli.TrainDefaults), fs
 	return f.run
@@ -69,9 +72,9 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 // MayDiffer lists the flags outside of the configuration that may differ between ranks that mpirun
 // or srun starts. A new flag is compared unless it is added here.
 var MayDiffer = []string{
-	"np", "n", "ranks", "tag-output", "bind-to", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
+	"np", "n", "ranks", "bind-to", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", "set", // what they say is compared
-	"log-format", "report", "lock",
+	"log-format", "report", "lock", "text",
 }
 
 // Settings lists the flags that must be the same on all ranks, in addition to the configuration.
@@ -89,7 +92,7 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.ranks.Check(env); err != nil {
 		return err
 	}
-	reporter, env := f.display.Open(env, f.ranks)
+	reporter := f.display.Open(env)
 	prepared := running.HandleStop(ctx, env, "", f.ranks.Count)
 	defer func() { prepared() }()
 	given := *f.given
@@ -120,16 +123,25 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	}
 	prepared()
 	prepared = running.HandleStop(ctx, env, cfg.Out, f.ranks.Count)
+	if err := f.shareText(env); err != nil {
+		return err
+	}
+	if env.Cluster == nil {
+		defer f.text.To.Close()
+	}
 	var job *trainer.Job
 	if late {
-		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, f.newData(), reporter)
+		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, f.text, reporter)
 	} else {
-		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, f.newData(), reporter)
+		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, f.text, reporter)
 	}
 	if err != nil {
 		return err
 	}
 	defer job.Close()
+	if env.Cluster != nil && f.text.To != nil {
+		_, _ = env.Cluster.ShareText(f.text.To) // it has one
+	}
 	job.Folder = held
 	if end, ok := job.Complete(); ok && !late {
 		f.display.Complete(env.LeaderOnly().Out, end, cfg)
@@ -150,9 +162,18 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	return f.train(ctx, env, job, cfg, prepared)
 }
 
-// newData reports whether data that is not that of the checkpoint may begin: it must be named.
-func (f *TrainFlags) newData() bool {
-	return f.allowChanges && cli.Gives(*f.given, "Data", "DataField")
+// shareText decides where this process finds the text. A launcher reads it for its rank processes,
+// and the first rank of a host, which the others await, for those of a cluster. Data that is not
+// that of the checkpoint may begin if it is named.
+func (f *TrainFlags) shareText(env cli.Env) (err error) {
+	f.text.New = f.allowChanges && cli.Gives(*f.given, "Data", "DataField")
+	switch cluster := env.Cluster; {
+	case cluster != nil && !cluster.LeadsHost():
+		f.text.From, err = cluster.ShareText(nil)
+	case cluster != nil && cluster.RanksHere() > 1, env.Member == nil && f.ranks.Kind == "process":
+		f.text.To, err = heap.NewFile("spmoe-text")
+	}
+	return err
 }
 
 // withRanks adds to an error about the layout how many ranks a checkpoint is of, if others continue
@@ -182,7 +203,8 @@ func (f *TrainFlags) observe(job *trainer.Job) {
 func (f *TrainFlags) train(ctx context.Context, env cli.Env, job *trainer.Job, cfg config.Config, prepared func() bool) error {
 	defer running.StartSideTasks(cfg, f.report, job.Folder, env).End()
 	needed := running.JobResources(job, cfg.Out)
-	more := []string{"--out", cfg.Out, "--lock", job.Folder.Identity()}
+	needed.Text = f.text.To
+	more := []string{"--out", cfg.Out, "--lock", job.Folder.Identity(), "--text", spmd.TextPath}
 	world, err := f.ranks.Here(env, needed)
 	if err != nil {
 		return err

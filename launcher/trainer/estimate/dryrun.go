@@ -27,7 +27,8 @@ type dryRank struct {
 	layout        mesh.Layout
 	hosts         int
 	rank          int // of the layout
-	// of all ranks of a pipeline, which meet at the end of a step, and the rank's place in it
+	// of all ranks of a pipeline on several hosts, which meet at the end of a step, and the rank's
+	// place in it
 	whole           mesh.Layout
 	allHosts, place int
 	precision       moe.Precision
@@ -161,7 +162,7 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 		runs, groups = append(runs, run), append(groups, run.Groups...)
 	}
 	all := on.World
-	if d.allHosts > 1 && d.whole.PP > 1 {
+	if d.allHosts > 0 {
 		all = moe.DryWorld(d.whole.World, d.allHosts, d.place*d.layout.World+d.rank)
 	}
 	opt := optim.New(ex, groups, all, d.rule, tensor.NewDry(tensor.UINT8, optim.StateBytes(d.rule, groups)).Bytes())
@@ -222,26 +223,32 @@ var dryCounts struct {
 
 // known returns the count with a key, which count makes if it is not known.
 func known[T any](key string, count func() (T, error)) (n T, err error) {
+	type counted struct {
+		n   T
+		err error
+	}
 	dryCounts.Lock() // until it is counted: ranks that are goroutines ask at the same time
 	defer dryCounts.Unlock()
-	if n, ok := dryCounts.known[key].(T); ok {
-		return n, nil
+	if c, ok := dryCounts.known[key].(counted); ok {
+		return c.n, c.err
 	}
-	if n, err = count(); err != nil {
-		return n, err
-	}
+	n, err = count()
 	if dryCounts.known == nil || len(dryCounts.known) > 1<<12 {
 		dryCounts.known = map[string]any{}
 	}
-	dryCounts.known[key] = n
-	return n, nil
+	dryCounts.known[key] = counted{n, err}
+	return n, err
+}
+
+// keyOf names a configuration without what differs most and no count depends on.
+func keyOf(c config.Config) string {
+	c.Steps, c.Out, c.Data, c.SamplePrompt = 0, "", nil, ""
+	return fmt.Sprintf("%#v", c)
 }
 
 // key names everything that the counts of some stages depend on.
 func (d dryRank) key(what string, stages []moe.Stage) string {
-	c := d.Config
-	c.Steps, c.Out, c.Data, c.SamplePrompt = 0, "", nil, "" // which differ most
-	key := fmt.Sprintf("%s %#v %v %d %d %v %d %d", what, c, d.layout, d.hosts, d.rank, d.whole, d.allHosts, d.place)
+	key := fmt.Sprintf("%s %s %v %d %d %v %d %d", what, keyOf(d.Config), d.layout, d.hosts, d.rank, d.whole, d.allHosts, d.place)
 	p := d.precision
 	for _, s := range stages {
 		key += fmt.Sprint(s.First % d.layout.Sharers()) // ranks take turns with the gradient of a router

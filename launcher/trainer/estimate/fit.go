@@ -65,7 +65,7 @@ func FitsIn(c config.Config, memory system.Memory, n int, on Host) error {
 		return system.CheckAddressSpace(need)
 	}
 	if need == readingNeed(c, on) {
-		return fmt.Errorf("flavor %s on -np %d needs about %s of memory here to read %s of text in each process, %s of %s is available: give --ranks goroutine, or tokenize it first (launcher data tokenize)",
+		return fmt.Errorf("flavor %s on -np %d needs about %s of memory here to read %s of text, %s of %s is available: tokenize it first (launcher data tokenize)",
 			c.Flavor, n, system.Bytes(need), system.Bytes(TextBytes(c.Data)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 	}
 	parts := Memory(c, n)
@@ -94,14 +94,12 @@ func trainingNeed(c config.Config, n int, on Host) int64 {
 	if on.Vaults {
 		need += all.Optimizer
 	}
-	// the launcher does not hold the text
-	return need + int64(on.Processes-1)*FurtherBytes + events.Product(int64(max(on.Processes-2, 0)), TextBytes(c.Data))
+	return need + int64(on.Processes-1)*FurtherBytes
 }
 
-// readingNeed returns the bytes that a job needs while all processes except the launcher read the
-// text at the same time.
+// readingNeed returns the bytes that a job needs while one process reads the text.
 func readingNeed(c config.Config, on Host) int64 {
-	return programBytes + int64(on.Processes)*FurtherBytes + events.Product(int64(max(on.Processes-1, 1)), ReadTimes, TextBytes(c.Data))
+	return programBytes + int64(on.Processes)*FurtherBytes + events.Product(ReadTimes, TextBytes(c.Data))
 }
 
 // Goroutines is a host whose ranks share its process.

@@ -5,10 +5,10 @@ package estimate
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"spmoe/collective/mesh"
 	"spmoe/datasets"
@@ -32,25 +32,6 @@ func Memory(c config.Config, ranks int) events.Memory {
 // numbers. In a pipeline, it is the rank that needs most.
 func LayoutMemory(c config.Config, l mesh.Layout, hosts int) events.Memory {
 	return slices.MaxFunc(RankMemory(c, l, hosts), func(a, b events.Memory) int { return cmp.Compare(a.Total(), b.Total()) })
-}
-
-// PerParameter holds the bytes of all ranks per parameter of the model, without activations.
-type PerParameter struct {
-	Weights   float64 `json:"weights"`
-	Gradients float64 `json:"gradients"`
-	Optimizer float64 `json:"optimizer"`
-	Snapshot  float64 `json:"snapshot"`
-	Process   float64 `json:"process"`
-	All       float64 `json:"all"`
-}
-
-// BytesPerParameter returns what all ranks need per parameter. What every rank holds counts as
-// often as there are ranks.
-func BytesPerParameter(c config.Config, ranks int) PerParameter {
-	m := AllMemory(c, ranks)
-	parameters := float64(max(c.Model.Count().Total, 1))
-	per := func(bytes int64) float64 { return float64(bytes) / parameters }
-	return PerParameter{per(m.Weights), per(m.Gradients), per(m.Optimizer), per(m.Snapshot), per(m.Process), per(m.Total() - m.Activations)}
 }
 
 // PassTokens returns the tokens per rank in one forward and backward pass.
@@ -236,7 +217,14 @@ func Holdings(c config.Config, ranks int) ([]holding, error) {
 	if !c.Pipelined() {
 		return whole, nil
 	}
-	plan, err := c.PipelinePlan(ranks)
+	l, err := c.Layout(ranks)
+	if err != nil {
+		return whole, err
+	}
+	anyShards := c
+	anyShards.DPReplicate, anyShards.DPShard, anyShards.EP = 0, 0, 0
+	key := fmt.Sprintf("plan %s %d %d", keyOf(anyShards), l.Batch(), c.Passes(ranks))
+	plan, err := known(key, func() (*pipe.Plan, error) { return c.PipelinePlan(ranks) })
 	if err != nil {
 		return whole, err
 	}
@@ -373,15 +361,8 @@ func normBytes(c config.Config, held events.Memory) float64 {
 	return float64(held.Optimizer) / float64(max(perWeight, 1)) * bytesPerSquared
 }
 
-// textSizes caches sizes of data, because a configuration is estimated many times.
-var textSizes sync.Map
-
 // TextBytes is [datasets.TextBytes].
 func TextBytes(paths []string) int64 {
-	key := strings.Join(paths, "\x00")
-	known, ok := textSizes.Load(key)
-	if !ok {
-		known, _ = textSizes.LoadOrStore(key, datasets.TextBytes(paths))
-	}
-	return known.(int64)
+	n, _ := known("text "+strings.Join(paths, "\x00"), func() (int64, error) { return datasets.TextBytes(paths), nil })
+	return n
 }

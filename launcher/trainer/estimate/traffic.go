@@ -117,7 +117,9 @@ func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error
 			if err != nil {
 				return nil, err
 			}
-			d.whole, d.allHosts, d.place = l, hosts, h.place
+			if hosts > 1 && l.PP > 1 { // otherwise they make no difference
+				d.whole, d.allHosts, d.place = l, hosts, h.place
+			}
 			moved, err := d.moved(h)
 			if err != nil {
 				return nil, err

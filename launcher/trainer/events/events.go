@@ -40,19 +40,11 @@ type Start struct {
 	Peak      float64
 	CPU, Tier string
 	Cores     int
-	Corpus    Corpus
+	Corpus    datasets.Counts
 	Tokenizer string   // describes it
 	From      int      // number of steps already made
 	Resumed   string   // checkpoint that the run continues from, if any
 	Notes     []string // what the user should know before the first step
-}
-
-// Corpus describes the text of a run.
-type Corpus struct {
-	Train, HeldOut int64 // bytes
-	Documents      int
-	Losses         datasets.Losses
-	Builtin        string // describes the built-in text, if that is the text
 }
 
 // Step is one optimizer step. Its rates are means since the previous line.
