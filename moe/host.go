@@ -25,6 +25,9 @@ type host struct {
 	mine    [][]byte
 	waiting []wgrad
 	order   []int // of the ranks' shares, if they are on several hosts: see [Group.Slices]
+	ring    []int // ranks with this one's place, one per host, if sums can go around them
+	// what moves, as the first product has chosen
+	moves motion
 }
 
 // wgrad is the gradient of a layer's weight, whose operands are complete and do not change until it
@@ -32,9 +35,9 @@ type host struct {
 type wgrad struct {
 	layer *linear
 	dy, x *activation
-	// of experts, instead of dy and x: those of each pass, and what multiplies some groups of parts
-	rows     []wgradRows
-	multiply func(p phase, parts []wgradRows, lo, hi int)
+	// of experts, instead of dy and x: those of each pass, and where they are stored
+	rows  []wgradRows
+	store *rowStore
 }
 
 // wgradRows are the operands of a layer's weight gradient: dy [rows, N] and x [rows, K] of the
