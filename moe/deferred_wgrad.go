@@ -112,7 +112,7 @@ func (s *rowSums) add(p phase, l *linear, state *linearState) {
 	}
 	s.store.add(l, rows)
 	if s.peers != nil {
-		s.peers.waiting = append(s.peers.waiting, wgrad{layer: l, rows: s.store.rows[l], store: s.store})
+		s.peers.waiting = append(s.peers.waiting, wgrad{layer: l, rows: s.store.rows[l]})
 		return
 	}
 	s.store.wgrad(p, l, s.store.rows[l], 0, len(rows.ends))

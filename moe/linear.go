@@ -240,7 +240,11 @@ func (w *weight) addRows(p phase, dy tensor.Tensor) {
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
 func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 	to, adds := l.nextGrad(p)
-	l.wgradRows(p, to, l.rows, dy, x, seq, adds)
+	rows := [2]int{0, l.Grad.Mat().Rows}
+	if l.shared {
+		rows = l.rows
+	}
+	l.wgradRows(p, to, rows, dy, x, seq, adds)
 }
 
 // wgradRows computes some rows of the gradient in to, or adds them to it. If they are a part of one

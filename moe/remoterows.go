@@ -16,15 +16,6 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// motion is what moves between hosts: rows, or sums over them.
-type motion int
-
-const (
-	undecided motion = iota
-	movesRows
-	movesSums
-)
-
 // newReplicas returns the ranks that have the experts of this one, on several hosts. goesOn says
 // that a sum over rows can go on with that of earlier ones.
 func newReplicas(m Mesh, goesOn bool) *host {

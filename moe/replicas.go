@@ -64,6 +64,9 @@ func (w wgrad) rowsRead(ex *tensor.Exec, lists [][][]byte, at, n int, own [2]int
 	return sum
 }
 
+// store returns where the rows are from.
+func (w wgrad) store() *rowStore { return w.layer.owner.(*rowSums).store }
+
 // computeExperts computes the gradients of this rank's share of the experts from the rows of all
 // their replicas: lists has the buffers of each rank, from number at on. The rows of a pass have
 // the order of the ranks, and passes follow each other, as on a single rank.
@@ -76,7 +79,7 @@ func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) {
 	}
 	if n := l.W.Dim(1); l.rows[0] < l.rows[1] {
 		first, end := experts(l.rows, n)
-		w.store.wgrad(p, l, parts, first, end)
+		w.store().wgrad(p, l, parts, first, end)
 	}
 	p.pushGrad(&l.weight)
 }

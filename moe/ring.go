@@ -51,7 +51,7 @@ func (h *host) computeRing(p phase, lists [][][]byte) (bytes int, err error) {
 		first, end := experts(one.own, w.layer.W.Dim(1))
 		one.first, one.groups = first, end-first
 		if _, one.adds = w.layer.nextGrad(p); at == 0 {
-			one.before = w.store.restOf(p, w.layer, w.rows[0], one.groups)
+			one.before = w.store().restOf(p, w.layer, w.rows[0], one.groups)
 		}
 		r.weights = append(r.weights, one)
 		bytes += w.rowsRead(p.ex, lists, buffers, w.buffersLen(), one.own)
@@ -165,7 +165,7 @@ func (r *ring) returnSums() {
 	last := len(r.ring) - 1
 	switch {
 	case r.p.batch.More && r.at == 0:
-		r.receive(func(w *ringWeight) *restRows { return w.store.rest[w.layer] })
+		r.receive(func(w *ringWeight) *restRows { return w.store().rest[w.layer] })
 	case r.p.batch.More:
 	case r.at < last:
 		for _, w := range r.weights {
