@@ -131,8 +131,10 @@ func (r *rowStore) wgrad(p phase, l *linear, parts []wgradRows, lo, hi int) {
 		after = rest
 	}
 	c := concatenate(ex, parts, lo, hi, rest, after)
-	c.copyRows(ex)
-	c.copyRests(ex)
+	c.copy(ex, false)
+	if after != nil {
+		c.copy(ex, true)
+	}
 	dy, x := l.wgradOperands(p, c.all, lo, rest.multiplied())
 	l.wgrad(p, &dy, &x, 0)
 	rest.advance(c.all.ends)
@@ -183,30 +185,21 @@ func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int, before, after *
 	return c
 }
 
-// copyRows copies the rows of all.
-func (c concatenation) copyRows(ex *tensor.Exec) {
+// copy copies the rows of all or, with rests, those that are left. If after is before, rests follow.
+func (c concatenation) copy(ex *tensor.Exec, rests bool) {
 	tensor.Parallel(ex, len(c.left), c.all.dy.Len()+c.all.x.Len(), c, func(_ *tensor.Exec, c concatenation, lo, hi int) {
 		for g := lo; g < hi; g++ {
-			from, end := c.all.group(g)
-			c.copyGroup(&c.all, from, g, 0, end-from)
+			if from, end := c.all.group(g); rests {
+				c.copyGroup(&c.after.wgradRows, c.after.begin(g), g, end-from, int(c.left[g]))
+			} else {
+				c.copyGroup(&c.all, from, g, 0, end-from)
+			}
 		}
 		tensor.StreamingFence()
 	})
-}
-
-// copyRests copies the rows that are left. If after is before, it follows copyRows.
-func (c concatenation) copyRests(ex *tensor.Exec) {
-	if c.after == nil {
-		return
+	if rests {
+		copy(c.after.counts, c.left)
 	}
-	tensor.Parallel(ex, len(c.left), c.after.dy.Len()+c.after.x.Len(), c, func(_ *tensor.Exec, c concatenation, lo, hi int) {
-		for g := lo; g < hi; g++ {
-			from, end := c.all.group(g)
-			c.copyGroup(&c.after.wgradRows, c.after.begin(g), g, end-from, int(c.left[g]))
-		}
-		tensor.StreamingFence()
-	})
-	copy(c.after.counts, c.left)
 }
 
 // copyGroup copies n rows of group g to row at and those after it, without the first rows.

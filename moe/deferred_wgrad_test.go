@@ -214,13 +214,14 @@ func TestConcatenate(t *testing.T) {
 				}
 			}
 		}
-		after := rest
-		if !pass.more {
-			after = nil
+		var after *restRows
+		if pass.more {
+			after = rest
 		}
 		c := concatenate(ex, pass.parts, 1, 3, rest, after)
-		c.copyRows(ex)
-		c.copyRests(ex)
+		if c.copy(ex, false); pass.more {
+			c.copy(ex, true)
+		}
 		all := c.all
 		for g := range got {
 			lo, hi := all.group(g)

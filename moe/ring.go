@@ -125,15 +125,15 @@ func (r *ring) prepare(w *ringWeight, parts []wgradRows, sends bool) {
 		after = newRestRows(&ex.Arena, w.layer.wgradUnit(), w.groups, parts[0])
 	}
 	c := concatenate(ex, parts, w.first, w.first+w.groups, w.before, after)
-	c.copyRests(ex)
 	if sends {
+		c.copy(ex, true)
 		copy(after.done, w.before.multiplied())
 		after.advance(c.all.ends)
 		for b := range after.messages {
 			r.sent.Send(r.next, b)
 		}
 	}
-	c.copyRows(ex)
+	c.copy(ex, false)
 	w.dy, w.x = nil, nil
 	for g := range w.groups {
 		lo, hi := c.all.group(g)
