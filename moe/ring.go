@@ -111,7 +111,6 @@ func (r *ring) addPass(lists [][][]byte, pass int, last bool) error {
 				r.sent.Send(r.next, grad.Bytes())
 			}
 		}
-		w.adds = true
 	}
 	defer r.p.ex.Enter(r.p.ex.Enter(profile.Collectives))
 	return r.sent.Wait() // before other sums arrive in the same memory
