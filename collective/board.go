@@ -21,9 +21,6 @@ type board struct {
 // arrival is the progress of a rank.
 type arrival struct {
 	round atomic.Uint64 // the last meeting that it has reached
-	// arrival time in Unix nanoseconds: by the parity of round, because peers may still read that
-	// of the previous meeting
-	at [2]atomic.Int64
 }
 
 const (

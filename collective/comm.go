@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
@@ -34,9 +33,8 @@ type Comm struct {
 	pieces    *hostReduction // memory for reductions over hosts
 	terms     [][]byte       // the buffers of this host's ranks in a reduction
 	stats     Stats
-	repeat    int64           // times that a dry run counts a call; 0: once
-	peers     []peer          // what the current call may use of each rank
-	waits     []time.Duration // per rank
+	repeat    int64  // times that a dry run counts a call; 0: once
+	peers     []peer // what the current call may use of each rank
 
 	wait    waiter
 	meeting meeting // the one that this rank waits for
@@ -44,7 +42,7 @@ type Comm struct {
 }
 
 func newComm(g *group, rank int) *Comm {
-	c := &Comm{group: g, rank: rank, scratch: make([]uint64, blockBytes/8), peers: make([]peer, len(g.worldRanks)), waits: make([]time.Duration, len(g.worldRanks))}
+	c := &Comm{group: g, rank: rank, scratch: make([]uint64, blockBytes/8), peers: make([]peer, len(g.worldRanks))}
 	c.moved, c.terms = c.NewMessages(KindBarrier), make([][]byte, len(g.locals()))
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"spmoe/collective/heap"
@@ -33,7 +32,7 @@ func NewDry(hosts [][]int, rank int) *Comm {
 	g.here = g.hostOf[rank]
 	g.cut(0, n)
 	g.world = &World{heap: heap.New(heap.Part{First: rank, Ranks: 1, World: n}, 0), placement: g.placement(), sent: make([]atomic.Int64, n)}
-	c := &Comm{group: g, rank: rank, peers: make([]peer, n), waits: make([]time.Duration, n)}
+	c := &Comm{group: g, rank: rank, peers: make([]peer, n)}
 	c.moved = c.NewMessages(KindBarrier)
 	return c
 }

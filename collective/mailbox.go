@@ -170,7 +170,6 @@ func (m *Mailboxes) await(rank int, ready func() bool) error {
 	c.beginWait(KindMessage, w.start)
 	c.await(&w)
 	c.countWait(time.Now())
-	c.waits[rank] += c.wait.idle
 	if w.failure == nil || ready() {
 		return nil
 	}

@@ -130,9 +130,7 @@ func (m *Messages) WaitFirst(n int) error {
 	m.wait = transfersEnd{m, time.Now(), n, 0}
 	c.beginWait(m.kind, m.wait.start)
 	c.await(&m.wait)
-	if n > 0 {
-		c.waitedFor(m.all[n-1].Peer)
-	}
+	c.countWait(time.Now())
 	for _, t := range m.all[:n] {
 		if err := t.failure(); t.done.Load() && err != nil {
 			w.abort(t.Peer, own, err)

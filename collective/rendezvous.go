@@ -63,7 +63,6 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 	g, b := c.group, c.group.board
 	start := time.Now()
 	a := b.arrival(c.rank)
-	a.at[c.round%2].Store(start.UnixNano())
 	a.round.Store(c.round)
 	fault.Point(fault.InMeeting)
 	if g.complete(c.round) && g.decide(c.round, false) {
@@ -72,7 +71,7 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 	c.beginWait(kind, start)
 	c.meeting = meeting{c, start, abortable}
 	c.await(&c.meeting)
-	c.endWait(start)
+	c.countWait(time.Now())
 	fault.Point(fault.AfterMeeting)
 	if b.decision().Load() != c.round<<1|1 {
 		return nil

@@ -25,10 +25,6 @@ type Stats [numKinds]Stat
 // a Comm it is for the rank's own goroutine.
 func (c *Comm) Stats() Stats { return c.stats }
 
-// Waits returns, per rank of the communicator, how long this rank has waited for it. The time of a
-// wait counts for the rank that arrived last.
-func (c *Comm) Waits() []time.Duration { return c.waits }
-
 // ObserveWaits calls f after each time that this rank has waited for others; nil ends that.
 func (c *Comm) ObserveWaits(f func(kind Kind, start time.Time, took time.Duration)) {
 	c.wait.observe = f

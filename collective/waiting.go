@@ -4,7 +4,6 @@ package collective
 // waits, and which threads take part in a large collective.
 
 import (
-	"slices"
 	"time"
 
 	"spmoe/collective/heap"
@@ -27,8 +26,7 @@ type Helper interface {
 // waiter is the state of the current wait, and its observers.
 type waiter struct {
 	kind    Kind
-	start   time.Time // of the current interval of pure waiting
-	idle    time.Duration
+	start   time.Time                                            // of the current interval of pure waiting
 	helper  Helper                                               // nil: none
 	observe func(kind Kind, start time.Time, took time.Duration) // nil: none
 }
@@ -73,38 +71,15 @@ func (i idler) Help() bool {
 // beginWait begins a wait.
 func (c *Comm) beginWait(kind Kind, start time.Time) {
 	w := &c.wait
-	w.kind, w.start, w.idle = kind, start, 0
+	w.kind, w.start = kind, start
 }
 
 // countWait counts the time until now as pure waiting.
 func (c *Comm) countWait(now time.Time) {
 	w := &c.wait
 	took := now.Sub(w.start)
-	w.idle += took
 	c.stats[w.kind].Wait += took
 	if w.observe != nil {
 		w.observe(w.kind, w.start, took)
-	}
-}
-
-// endWait ends a wait and attributes it to the rank that arrived last, if that was after this rank.
-func (c *Comm) endWait(came time.Time) {
-	c.countWait(time.Now())
-	last, latest := c.rank, came.UnixNano()
-	for _, r := range c.group.locals() {
-		if at := c.group.board.arrival(r).at[c.round%2].Load(); at > latest {
-			last, latest = r, at
-		}
-	}
-	if last != c.rank {
-		c.waits[last] += c.wait.idle
-	}
-}
-
-// waitedFor is waited for a message of another host.
-func (c *Comm) waitedFor(world int) {
-	c.countWait(time.Now())
-	if r := slices.Index(c.group.worldRanks, world); r >= 0 {
-		c.waits[r] += c.wait.idle
 	}
 }

@@ -111,12 +111,11 @@ func (s *rowSums) add(p phase, l *linear, state *linearState) {
 		return
 	}
 	s.store.add(l, rows)
-	multiply := func(p phase, parts []wgradRows, lo, hi int) { s.store.wgrad(p, l, parts, lo, hi) }
 	if s.peers != nil {
-		s.peers.waiting = append(s.peers.waiting, wgrad{layer: l, rows: s.store.rows[l], multiply: multiply})
+		s.peers.waiting = append(s.peers.waiting, wgrad{layer: l, rows: s.store.rows[l]})
 		return
 	}
-	multiply(p, s.store.rows[l], 0, len(rows.ends))
+	s.store.wgrad(p, l, s.store.rows[l], 0, len(rows.ends))
 	p.pushGrad(&l.weight)
 }
 
@@ -127,76 +126,97 @@ func (r *rowStore) wgrad(p phase, l *linear, parts []wgradRows, lo, hi int) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	rest := r.restOf(p, l, parts[0], hi-lo)
-	all := concatenate(ex, parts, lo, hi, rest, p.batch.More)
-	groups := rowGroups{ends: all.ends, first: lo, before: rest.multiplied()}
-	dy, x := activation{Tensor: all.dy, rowGroups: groups}, activation{Tensor: all.x, rowGroups: groups}
+	var after *restRows
+	if p.batch.More {
+		after = rest
+	}
+	c := concatenate(ex, parts, lo, hi, rest, after)
+	c.copy(ex, false)
+	if after != nil {
+		c.copy(ex, true)
+	}
+	dy, x := l.wgradOperands(p, c.all, lo, rest.multiplied())
+	l.wgrad(p, &dy, &x, 0)
+	rest.advance(c.all.ends)
+}
+
+// wgradOperands returns rows as operands of a product. first is the number of their first group,
+// and before the rows of each group that are multiplied.
+func (l *linear) wgradOperands(p phase, rows wgradRows, first int, before []int32) (dy, x activation) {
+	groups := rowGroups{ends: rows.ends, first: first, before: before}
+	dy, x = activation{Tensor: rows.dy, rowGroups: groups}, activation{Tensor: rows.x, rowGroups: groups}
 	if l.mx.quantizesWgrad() {
 		l.mx.quantizeDeferred(p, Gradient, l.mx.Wgrad.Left, &dy)
 		l.mx.quantizeDeferred(p, Input, l.mx.Wgrad.Right, &x)
 	}
-	l.wgrad(p, &dy, &x, 0)
-	rest.advance(all.ends)
+	return dy, x
 }
 
-// concatenate returns the rows of rest and then those of all parts for groups [lo, hi), group by
-// group, those of a group in the order of the parts. If more rows follow in later passes, each
-// group has whole blocks, and the other rows become the rest.
-func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int, rest *restRows, more bool) wgradRows {
-	c := concatenation{parts: parts, first: lo, rest: rest, left: make([]int32, hi-lo)}
+// concatenation has the rows of some groups, one group after the other: first those that were left
+// before, and then those of each part.
+type concatenation struct {
+	parts         []wgradRows
+	first         int       // the group of parts that is group 0 of all
+	before, after *restRows // what was left, and what is left; nil: nothing
+	all           wgradRows // the other rows
+	left          []int32   // rows of each group in after
+}
+
+// concatenate returns the rows of groups [lo, hi), which are not copied yet. If more follow, so that
+// after is not nil, all has whole blocks. after may be before.
+func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int, before, after *restRows) concatenation {
+	c := concatenation{parts: parts, first: lo, before: before, after: after, left: make([]int32, hi-lo)}
 	c.all.ends = ex.Ints(hi - lo)
 	rows := int32(0)
 	for i := range c.left {
-		n := rest.count(i)
+		n := before.count(i)
 		for _, p := range parts {
 			from, end := p.group(lo + i)
 			n += int32(end - from)
 		}
-		if more {
-			c.left[i] = n % rest.unit
+		if after != nil {
+			c.left[i] = n % after.unit
 		}
 		rows += n - c.left[i]
 		c.all.ends[i] = rows
 	}
-	first := parts[0]
-	n, k := first.dy.Dim(1), first.x.Dim(1)
-	c.all.dy, c.all.x = ex.New(first.dy.DType(), int(rows), n), ex.New(first.x.DType(), int(rows), k)
-	tensor.Parallel(ex, len(c.left), int(rows)*(n+k), c, concatenateGroups)
-	if rest != nil {
-		copy(rest.counts, c.left)
-	}
-	return c.all
+	dy, x := parts[0].dy, parts[0].x
+	c.all.dy, c.all.x = ex.New(dy.DType(), int(rows), dy.Dim(1)), ex.New(x.DType(), int(rows), x.Dim(1))
+	return c
 }
 
-// concatenation holds the arguments of concatenateGroups.
-type concatenation struct {
-	parts []wgradRows
-	first int // the group of parts that is group 0 of all
-	all   wgradRows
-	rest  *restRows
-	left  []int32 // rows of each group that become the rest
-}
-
-// concatenateGroups copies groups [lo, hi) of the result.
-func concatenateGroups(_ *tensor.Exec, c concatenation, lo, hi int) {
-	for g := lo; g < hi; g++ {
-		to, end := c.all.group(g)
-		left := int(c.rest.count(g)) // rows that stay, or become the rest
-		if to < end && left > 0 {
-			c.all.copy(to, &c.rest.wgradRows, c.rest.begin(g), left)
-			to, left = to+left, 0
-		}
-		for _, p := range c.parts {
-			from, last := p.group(c.first + g)
-			n := min(last-from, end-to)
-			c.all.copy(to, &p, from, n)
-			to, from = to+n, from+n
-			if n := last - from; n > 0 {
-				c.rest.copy(c.rest.begin(g)+left, &p, from, n)
-				left += n
+// copy copies the rows of all or, with rests, those that are left. If after is before, rests follow.
+func (c concatenation) copy(ex *tensor.Exec, rests bool) {
+	tensor.Parallel(ex, len(c.left), c.all.dy.Len()+c.all.x.Len(), c, func(_ *tensor.Exec, c concatenation, lo, hi int) {
+		for g := lo; g < hi; g++ {
+			if from, end := c.all.group(g); rests {
+				c.copyGroup(&c.after.wgradRows, c.after.begin(g), g, end-from, int(c.left[g]))
+			} else {
+				c.copyGroup(&c.all, from, g, 0, end-from)
 			}
 		}
+		tensor.StreamingFence()
+	})
+	if rests {
+		copy(c.after.counts, c.left)
 	}
-	tensor.StreamingFence()
+}
+
+// copyGroup copies n rows of group g to row at and those after it, without the first rows.
+func (c concatenation) copyGroup(to *wgradRows, at, g, without, n int) {
+	take := func(from *wgradRows, lo, hi int) {
+		lo, without = lo+min(without, hi-lo), without-min(without, hi-lo)
+		count := min(hi-lo, n)
+		to.copy(at, from, lo, count)
+		at, n = at+count, n-count
+	}
+	if begin := c.before.begin(g); c.before != nil {
+		take(&c.before.wgradRows, begin, begin+int(c.before.count(g)))
+	}
+	for i := range c.parts {
+		lo, hi := c.parts[i].group(c.first + g)
+		take(&c.parts[i], lo, hi)
+	}
 }
 
 // copy copies n rows of from, beginning with row first, to row at and those after it.
@@ -212,14 +232,10 @@ func (r *wgradRows) copy(at int, from *wgradRows, first, n int) {
 func (r *rowStore) restOf(p phase, l *linear, like wgradRows, groups int) *restRows {
 	rest := r.rest[l]
 	if rest == nil && p.batch.More {
-		unit := l.wgradUnit()
-		rest = &restRows{unit: int32(unit), counts: make([]int32, groups), done: make([]int32, groups)}
-		rows := groups * (unit - 1)
 		if r.rest == nil {
 			r.rest, r.rests = map[*linear]*restRows{}, p.ex.NewArena(0)
 		}
-		rest.dy = r.rests.New(like.dy.DType(), rows, like.dy.Dim(1))
-		rest.x = r.rests.New(like.x.DType(), rows, like.x.Dim(1))
+		rest = newRestRows(r.rests, l.wgradUnit(), groups, like)
 		r.rest[l] = rest
 	}
 	return rest

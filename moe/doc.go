@@ -20,7 +20,7 @@
 //	              compressedattention, entrycache, compressor, compressed, sparse, mla, indexer,
 //	              gqa, attention, norm
 //	construction  builder, sharded
-//	sums          embedded, passsums, sums, group, slice_sum, sum_host, remoterows, replicas,
+//	sums          embedded, passsums, sums, group, slice_sum, sum_host, ring, remoterows, replicas,
 //	              deferred_wgrad, rest_rows, host
 //	sharing       tensorparallel, contextparallel, mesh
 //	products      linear, quantized, scales, draws, phase, activation, operands
@@ -49,7 +49,7 @@
 //	routed expert              rowSums   rows of many passes, if there are        deferred_wgrad
 //	                                     enough, or after the last pass
 //	the same, with replicas    rowSums   rows of all replicas, by one of them     replicas
-//	the same, on several hosts rowSums   those of other hosts travel              remoterows
+//	the same, on several hosts rowSums   those of other hosts travel, or sums     remoterows, ring
 //	head                       output    round by round, in Forward               head_gradient
 //	embedding                  host      at the end of a pass                     embedded
 //

@@ -100,9 +100,13 @@ func (c Config) kinds(p Precision, s Stage) map[int]int {
 }
 
 // Step makes passes of a step, each over a number of sequences of seq tokens. A pass is split if
-// its weights' gradients are computed apart: see [Pass.BackwardInput].
-func (d *DryRun) Step(passes []int, seq int, split bool) error {
+// its weights' gradients are computed apart: see [Pass.BackwardInput]. Step calls beforeLast before
+// the last pass.
+func (d *DryRun) Step(passes []int, seq int, split bool, beforeLast func()) error {
 	for i, sequences := range passes {
+		if i == len(passes)-1 {
+			beforeLast()
+		}
 		ids := tensor.NewDry(tensor.INT32, sequences*seq).I32()
 		b := Batch{Inputs: ids, Targets: ids, Seq: seq, GlobalSequences: 1, More: i < len(passes)-1}
 		row := tensor.NewDry(d.precision.DType, d.PassTokens(b, true), d.Config.ResidualDim())

@@ -140,7 +140,7 @@ func (c dryCase) test(t *testing.T) {
 				return err
 			}
 			d.Recompute = c.recompute
-			if err := d.Step(slices.Repeat([]int{c.sequences}, c.passes), seq, c.split); err != nil {
+			if err := d.Step(slices.Repeat([]int{c.sequences}, c.passes), seq, c.split, func() {}); err != nil {
 				return err
 			}
 			m, err := NewStage(on, cfg, precision, seq, exchange, stage)

@@ -25,16 +25,25 @@ type host struct {
 	mine    [][]byte
 	waiting []wgrad
 	order   []int // of the ranks' shares, if they are on several hosts: see [Group.Slices]
+	ring    []int // ranks with this one's place, one per host, if sums can go around them
+	moves   motion
 }
+
+// motion is what moves between hosts: rows, or sums over rows.
+type motion int
+
+const (
+	undecided motion = iota // the first product chooses
+	movesRows
+	movesSums
+)
 
 // wgrad is the gradient of a layer's weight, whose operands are complete and do not change until it
 // is computed.
 type wgrad struct {
 	layer *linear
 	dy, x *activation
-	// of experts, instead of dy and x: those of each pass, and what multiplies some groups of parts
-	rows     []wgradRows
-	multiply func(p phase, parts []wgradRows, lo, hi int)
+	rows  []wgradRows // of experts, instead of dy and x: those of each pass
 }
 
 // wgradRows are the operands of a layer's weight gradient: dy [rows, N] and x [rows, K] of the

@@ -79,8 +79,25 @@ func (w *weight) own() tensor.Tensor {
 	if !w.shared {
 		return w.Grad
 	}
+	return w.gradRows(w.rows)
+}
+
+// gradRows returns some rows of Grad.
+func (w *weight) gradRows(rows [2]int) tensor.Tensor {
 	m := w.Grad.Mat()
-	return w.Grad.Reshape(m.Rows, m.Cols).Slice(w.rows[0], w.rows[1])
+	return w.Grad.Reshape(m.Rows, m.Cols).Slice(rows[0], rows[1])
+}
+
+// rowsOf returns the rows of Grad that some ranks compute, which are adjacent.
+func (w *weight) rowsOf(ranks []int) (rows [2]int) {
+	for _, rank := range ranks {
+		if share := w.shares[rank]; rows[0] == rows[1] {
+			rows = share
+		} else if share[0] < share[1] {
+			rows[1] = share[1]
+		}
+	}
+	return rows
 }
 
 // byGroups views rows of the gradient of a weight of groups as [groups, N, K].
@@ -91,9 +108,6 @@ func (w *weight) byGroups(rows tensor.Tensor) tensor.Tensor {
 
 // ownRows returns the number of rows whose gradient this rank computes.
 func (w *weight) ownRows() int { return w.rows[1] - w.rows[0] }
-
-// partOfGroup reports whether this rank computes some rows of one group's gradient.
-func (w *weight) partOfGroup() bool { return w.shared && w.ownRows() < w.W.Dim(-2) }
 
 // linear is a linear layer, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM), or for all
 // rows, plus a bias if there is one.
@@ -223,16 +237,27 @@ func (w *weight) addRows(p phase, dy tensor.Tensor) {
 	w.owner.(biasOwner).addRows(p, w, dy, ones)
 }
 
-// wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group. If this rank computes a part
-// of one group's gradient, all rows are of that group.
+// wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
 func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 	to, adds := l.nextGrad(p)
+	rows := [2]int{0, l.Grad.Mat().Rows}
+	if l.shared {
+		rows = l.rows
+	}
+	l.wgradRows(p, to, rows, dy, x, seq, adds)
+}
+
+// wgradRows computes some rows of the gradient in to, or adds them to it. If they are a part of one
+// group's, dy and x have rows of that group only.
+func (l *linear) wgradRows(p phase, to tensor.Tensor, rows [2]int, dy, x *activation, seq int, adds bool) {
+	height := l.W.Dim(-2)
+	n, first := rows[1]-rows[0], rows[0]%height
 	switch quantized := l.mx.quantizesWgrad(); {
 	case quantized && x.ends == nil:
 		l.mx.Sum.Wgrad(p.ex, to.Mat(), dy.cols, x.cols, l.mx.wholeBlocks(seq, dy.Dim(0)), adds)
-	case quantized && l.partOfGroup():
+	case quantized && n < height:
 		if dy.Dim(0) > 0 {
-			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy.cols.Whole(), x.cols.Whole(), l.rows[0]%l.W.Dim(-2), 0, adds)
+			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy.cols.Whole(), x.cols.Whole(), first, 0, adds)
 		} else if !adds {
 			tensor.Zero(p.ex, to)
 		}
@@ -240,10 +265,9 @@ func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
 		l.mx.Sum.GroupedWgrad(p.ex, l.byGroups(to), dy.cols, x.cols, adds)
 	case x.ends == nil:
 		l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.Mat(), x.Mat(), seq, adds)
-	case l.partOfGroup():
-		first := l.rows[0] % l.W.Dim(-2)
-		part := dy.Mat().ColSlice(first, first+l.ownRows())
-		l.sum.MultiplyGroupsWgrad(p.ex, to.Reshape(1, l.ownRows(), l.W.Dim(-1)), part, x.Mat(), x.ends, adds)
+	case n < height:
+		part := dy.Mat().ColSlice(first, first+n)
+		l.sum.MultiplyGroupsWgrad(p.ex, to.Reshape(1, n, l.W.Dim(-1)), part, x.Mat(), x.ends, adds)
 	default:
 		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
 	}

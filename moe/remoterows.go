@@ -5,11 +5,10 @@ package moe
 // are read in place. Those on other hosts send it theirs: the rows of an expert are contiguous, so
 // each message is a part of an operand.
 //
-// The gradient could instead travel from host to host as a chain of FP32 sums, since a product adds
-// row by row. Of an expert with R rows per product on H hosts, whose weight is [N, K], all links
-// together would then carry 4·N·K·(H-1) bytes. Rows take 2·R·(N+K)·(H-1)/H: less up to
-// R = 2·H·N·K/(N+K). Rows also fit recipes that cannot go on with a sum, and no host waits for the
-// sums of another one.
+// Or the sums travel: see ring. Of an expert with R rows in a product on H hosts, whose weight is
+// [N, K], all links together carry 2·R·(N+K)·(H-1)/H bytes of rows for each rank that computes a
+// part of the gradient, and 4·N·K·(H-1) of sums for each pass. The first product of a run chooses
+// what moves less. Rows fit recipes that cannot go on with a sum, and unequal hosts.
 
 import (
 	"spmoe/collective"
@@ -17,9 +16,13 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// newReplicas returns the ranks that have the experts of this one, on several hosts.
-func newReplicas(m Mesh) *host {
-	h := &host{peers: newPeers(m.Replicas, m.ReplicasHost), order: everyRank(m.Replicas.Size())}
+// newReplicas returns the ranks that have the experts of this one, on several hosts. goesOn says
+// that a sum over rows can go on with that of earlier ones.
+func newReplicas(m Mesh, goesOn bool) *host {
+	h := &host{peers: newPeers(m.Replicas, m.ReplicasHost), order: everyRank(m.Replicas.Size()), moves: movesRows}
+	if hosts := equalHosts(m.Replicas); hosts != nil && goesOn {
+		h.ring, h.moves = column(hosts, h.place(m.Replicas.Rank())), undecided
+	}
 	if m.ReplicasAcross != nil { // ranks with the same place are neighbors
 		h.order = nil
 		for place := range m.ReplicasHost.Size() {
@@ -31,14 +34,46 @@ func newReplicas(m Mesh) *host {
 	return h
 }
 
-// openRows is open for the weights that wait, whose rows are in mine. Of ranks of other hosts, it
-// returns the rows of this rank's share of the experts.
+// openRows is open for the weights that wait, whose rows are in mine. If rows move, it returns
+// those of this rank's share of the experts that ranks of other hosts have.
 func (h *host) openRows(p phase, mine [][]byte) (o openBuffers, err error) {
-	ends, err := h.exchangeEnds(p)
-	if err != nil {
+	var ends [][]int32
+	if h.moves != movesSums {
+		if ends, err = h.exchangeEnds(p); err != nil {
+			return o, err
+		}
+	}
+	if h.moves == undecided {
+		h.moves = h.choose(ends)
+	}
+	if h.moves == movesSums {
+		o, err = h.window(p.ex, mine)
+		o.sent = h.sent
 		return o, err
 	}
 	return h.openParts(p.ex, mine, h.transferRows(p, ends))
+}
+
+// choose returns what moves fewer bytes. ends has those of the groups of rows of each rank.
+func (h *host) choose(ends [][]int32) motion {
+	bytesOfRows, bytesOfSums, at := 0, 0, 0
+	for _, w := range h.waiting {
+		groups, computing := w.layer.W.Dim(0), 0
+		for _, share := range w.layer.shares {
+			computing += min(share[1]-share[0], 1)
+		}
+		for range w.rows {
+			at += groups
+			for _, theirs := range ends {
+				bytesOfRows += int(theirs[at-1]) * w.rows[0].bytes() * max(computing/groups, 1)
+			}
+			bytesOfSums += 4 * w.layer.W.Len() * len(h.ring)
+		}
+	}
+	if bytesOfSums < bytesOfRows {
+		return movesSums
+	}
+	return movesRows
 }
 
 // exchangeEnds returns the ends of the groups of rows of each rank: those of each weight that

@@ -6,11 +6,7 @@ package moe
 // a quantized block may have rows of two replicas. The replicas divide the experts or, if they are
 // more than these, the rows of each gradient.
 
-import (
-	"unsafe"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // rowBuffers is the number of buffers in which peers read rows: dy, x and the ends of the groups.
 const rowBuffers = 3
@@ -31,7 +27,7 @@ func (r *wgradRows) of(ex *tensor.Exec, list [][]byte) (peer wgradRows) {
 	if ex.Dry() {
 		copy(peer.ends, r.ends)
 	} else {
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(peer.ends))), 4*len(peer.ends)), list[2])
+		copy(intBytes(peer.ends), list[2])
 	}
 	peer.dy = rowTensor(list[0], r.dy.DType(), rows, r.dy.Dim(1))
 	peer.x = rowTensor(list[1], r.x.DType(), rows, r.x.Dim(1))
@@ -46,11 +42,15 @@ func rowTensor(b []byte, dtype tensor.DType, rows, cols int) tensor.Tensor {
 	return tensor.FromBytes(b, dtype, rows, cols)
 }
 
-// rowsRead returns the bytes that computeExperts reads: the rows of this rank's experts.
-func (w wgrad) rowsRead(ex *tensor.Exec, lists [][][]byte, at, n int) (sum int) {
-	l, height := w.layer, w.layer.W.Dim(1) // rows of an expert's weight
-	size := w.rows[0].dy.Dim(1)*w.rows[0].dy.DType().Size() + w.rows[0].x.Dim(1)*w.rows[0].x.DType().Size()
-	first, end := experts(l.rows, height)
+// bytes returns the bytes of a row of both operands.
+func (r *wgradRows) bytes() int {
+	return r.dy.Dim(1)*r.dy.DType().Size() + r.x.Dim(1)*r.x.DType().Size()
+}
+
+// rowsRead returns the bytes of rows that this rank reads, if it computes some rows of gradients.
+func (w wgrad) rowsRead(ex *tensor.Exec, lists [][][]byte, at, n int, own [2]int) (sum int) {
+	first, end := experts(own, w.layer.W.Dim(1))
+	size := w.rows[0].bytes()
 	for _, list := range lists {
 		for i := at; i < at+n; i += rowBuffers {
 			r := w.rows[(i-at)/rowBuffers]
@@ -64,6 +64,9 @@ func (w wgrad) rowsRead(ex *tensor.Exec, lists [][][]byte, at, n int) (sum int) 
 	return sum
 }
 
+// store returns where the rows are from.
+func (w wgrad) store() *rowStore { return w.layer.owner.(*rowSums).store }
+
 // computeExperts computes the gradients of this rank's share of the experts from the rows of all
 // their replicas: lists has the buffers of each rank, from number at on. The rows of a pass have
 // the order of the ranks, and passes follow each other, as on a single rank.
@@ -76,7 +79,7 @@ func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) {
 	}
 	if n := l.W.Dim(1); l.rows[0] < l.rows[1] {
 		first, end := experts(l.rows, n)
-		w.multiply(p, parts, first, end)
+		w.store().wgrad(p, l, parts, first, end)
 	}
 	p.pushGrad(&l.weight)
 }

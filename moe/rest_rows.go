@@ -1,6 +1,9 @@
 package moe
 
-import "spmoe/tensor/format"
+import (
+	"spmoe/tensor"
+	"spmoe/tensor/format"
+)
 
 // restRows are the last rows of each expert in the passes so far, which do not fill a block. Their
 // memory is allocated by the first step that needs it, and has room for one row less than a block.
@@ -9,6 +12,21 @@ type restRows struct {
 	unit      int32   // rows of a block
 	counts    []int32 // rows of each group
 	done      []int32 // rows of each group that are multiplied
+	both      []int32 // memory of counts and done
+}
+
+// newRestRows returns no rows of some groups, in memory of an arena.
+func newRestRows(a *tensor.Arena, unit, groups int, like wgradRows) *restRows {
+	r := &restRows{unit: int32(unit), both: make([]int32, 2*groups)}
+	r.counts, r.done = r.both[:groups], r.both[groups:]
+	r.dy = a.New(like.dy.DType(), groups*(unit-1), like.dy.Dim(1))
+	r.x = a.New(like.x.DType(), groups*(unit-1), like.x.Dim(1))
+	return r
+}
+
+// messages yields the memory that holds the rows.
+func (r *restRows) messages(yield func([]byte) bool) {
+	_ = yield(intBytes(r.both)) && yield(r.dy.Bytes()) && yield(r.x.Bytes())
 }
 
 // wgradUnit returns the number of rows of an expert that are multiplied together, or a divisor of

@@ -205,3 +205,8 @@ func joined(ex *tensor.Exec, lists [][][]byte, at, n int) (all [][]byte) {
 func float64s(b []byte) []float64 {
 	return unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
+
+// intBytes returns the memory of numbers.
+func intBytes(n []int32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(n))), 4*len(n))
+}

@@ -34,6 +34,10 @@ func (h *host) compute(p phase) error {
 	if err != nil {
 		return err
 	}
+	if h.moves == movesSums {
+		peers.bytes, err = h.computeRing(p, peers.lists)
+		return peers.close(p.ex, err)
+	}
 	for _, w := range all {
 		n := w.buffersLen()
 		w.compute(p, peers.lists, at, n)
@@ -119,7 +123,7 @@ func (w wgrad) bytesRead(p phase, lists [][][]byte, at, n int) (sum int) {
 		return 0
 	}
 	if w.rows != nil {
-		return w.rowsRead(p.ex, lists, at, n)
+		return w.rowsRead(p.ex, lists, at, n, w.layer.rows)
 	}
 	for _, list := range lists {
 		for i, b := range list[at : at+n] {

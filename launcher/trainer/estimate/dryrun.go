@@ -112,7 +112,8 @@ func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
 	const longest = 256 // no run is known whose experts wait for rows of more passes
 	most := min(max(d.Model.WgradPasses(d.precision, micro*d.Seq*d.layout.Batch())+1, 2), longest)
 	passes = passes[:min(most, len(passes))]
-	for _, sequences := range passes {
+	last := passes[len(passes)-1]
+	for _, sequences := range passes[:len(passes)-1] {
 		some += sequences
 	}
 	for _, split := range []bool{false, true} {
@@ -127,14 +128,19 @@ func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
 		if d.Optimizer.QKClip > 0 {
 			run.RecordScores()
 		}
-		if err := run.Step(passes, d.Seq, split); err != nil {
+		beforeLast := func() {
+			if !split && some > 0 {
+				n.moved.add(run.Mesh(), float64(all-last)/float64(some)-1)
+			}
+		}
+		if err := run.Step(passes, d.Seq, split, beforeLast); err != nil {
 			return n, err
 		}
 		if m := run.PassMemory(d.Seq); split {
 			n.Split = m.AllSaved()
 		} else {
 			n.Pass = m
-			n.moved.add(run.Mesh(), float64(all)/float64(some))
+			n.moved.add(run.Mesh(), 1)
 		}
 	}
 	return n, nil
