@@ -16,13 +16,8 @@ import (
 // The bits of a row do not depend on other rows.
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols, ends).End()
-	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
-		for i := from; i < to; i++ {
-			if p, ok := o.groupPart(i, o.c.Cols); ok {
-				b := o.w.Index(p.group).Mat().T().ColSlice(p.col, p.endCol)
-				o.multiplyPart(ex, p, b)
-			}
-		}
+	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, p groupPart) {
+		o.multiplyPart(ex, p, o.w.Index(p.group).Mat().T().ColSlice(p.col, p.endCol))
 	})
 }
 
@@ -30,13 +25,8 @@ func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 // GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	defer ex.ProfilingProduct(productFamily(dy, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols, ends).End()
-	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
-		for i := from; i < to; i++ {
-			if p, ok := o.groupPart(i, o.c.Cols); ok {
-				b := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
-				o.multiplyPart(ex, p, b)
-			}
-		}
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, p groupPart) {
+		o.multiplyPart(ex, p, o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol))
 	})
 }
 
@@ -60,18 +50,14 @@ func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bo
 		ZeroEmptyGroups(ex, dw, ends)
 	}
 	// Divide the rows of dw, because their operand costs more to pack.
-	ex.byGroups(dy.Cols, leastRows, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
-		for i := from; i < to; i++ {
-			if p, ok := o.groupPart(i, o.a.Cols); ok {
-				c := o.w.Index(p.group).Mat().RowSlice(p.col, p.endCol)
-				dy, x := o.a.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol).T(), o.b.RowSlice(p.row, p.endRow)
-				checkMatMul(c, dy, x)
-				if o.a.dtype == BF16 && !o.accumulate && o.w.Len() >= streamedGradient {
-					gemm.BF16Streamed(ex.packing(), c.gemmView(), dy.gemmView(), x.gemmView())
-				} else {
-					matMul(ex, c, dy, x, o.accumulate)
-				}
-			}
+	ex.byGroups(dy.Cols, leastRows, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, p groupPart) {
+		c := o.w.Index(p.group).Mat().RowSlice(p.col, p.endCol)
+		dy, x := o.a.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol).T(), o.b.RowSlice(p.row, p.endRow)
+		checkMatMul(c, dy, x)
+		if o.a.dtype == BF16 && !o.accumulate && o.w.Len() >= streamedGradient {
+			gemm.BF16Streamed(ex.packing(), c.gemmView(), dy.gemmView(), x.gemmView())
+		} else {
+			matMul(ex, c, dy, x, o.accumulate)
 		}
 	})
 }
@@ -87,10 +73,10 @@ func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 	}
 }
 
-// byGroups calls body for parts [lo, hi) of the products of all groups. The columns of each group
-// form o.grid.cols parts of at least least columns. There are enough parts that threads finish at
-// about the same time, although some groups have more rows than others.
-func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
+// byGroups calls body for each part of the products of all groups with rows. The columns of each
+// group form o.grid.cols parts of at least least columns. There are enough parts that threads finish
+// at about the same time, although some groups have more rows than others.
+func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, o operands, p groupPart)) {
 	o.checkEnds()
 	if ex.dry {
 		o.room(ex, cols, work)
@@ -101,7 +87,17 @@ func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, 
 	for o.grid.cols < pieces && groups*o.grid.cols < partsPerThread*pieces && 2*o.grid.cols*least <= cols {
 		o.grid.cols *= 2
 	}
-	ex.runInParts(groups*o.grid.cols, 1, work, o, body)
+	o.columns, o.part = cols, body
+	ex.runInParts(groups*o.grid.cols, 1, work, o, groupParts)
+}
+
+// groupParts computes parts [lo, hi) of the products of all groups.
+func groupParts(ex *Exec, o operands, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		if p := o.groupPart(i); p.row < p.endRow {
+			o.part(ex, o, p)
+		}
+	}
 }
 
 // fullest bounds the rows of a group, as a multiple of the mean. The loads of experts are that
@@ -128,16 +124,15 @@ func (o *operands) room(ex *Exec, cols, work int) {
 // groupPart is the range of rows of one group and a range of columns of its product.
 type groupPart struct{ group, row, endRow, col, endCol int }
 
-// groupPart returns part i of the products of all groups. Each product has cols columns. ok is
-// false if the group is empty.
-func (o *operands) groupPart(i, cols int) (p groupPart, ok bool) {
+// groupPart returns part i of the products of all groups.
+func (o *operands) groupPart(i int) (p groupPart) {
 	p.group = i / o.grid.cols
 	if p.group > 0 {
 		p.row = int(o.ends[p.group-1])
 	}
 	p.endRow = int(o.ends[p.group])
-	p.col, p.endCol = cutTiles(cols, tileCols, i%o.grid.cols, o.grid.cols)
-	return p, p.endRow > p.row
+	p.col, p.endCol = cutTiles(o.columns, tileCols, i%o.grid.cols, o.grid.cols)
+	return p
 }
 
 func (o *operands) checkEnds() {

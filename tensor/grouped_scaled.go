@@ -20,13 +20,9 @@ func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
 	w.check()
 	checkExtent(w.Codes.Rows, len(ends)*y.Cols, "rows of weights")
 	checkExtent(x.Codes.Cols, w.Codes.Cols, "elements along k")
-	ex.byGroups(y.Cols, tileCols, flops(y, x.Codes), operands{c: y, scaled: [2]Scaled{x, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
-		for i := from; i < to; i++ {
-			if p, ok := o.groupPart(i, o.c.Cols); ok {
-				first := p.group * o.c.Cols
-				o.multiplyScaledPart(ex, p, o.scaled[1].RowSlice(first+p.col, first+p.endCol))
-			}
-		}
+	ex.byGroups(y.Cols, tileCols, flops(y, x.Codes), operands{c: y, scaled: [2]Scaled{x, w}, ends: ends}, func(ex *Exec, o operands, p groupPart) {
+		first := p.group * o.c.Cols
+		o.multiplyScaledPart(ex, p, o.scaled[1].RowSlice(first+p.col, first+p.endCol))
 	})
 }
 
@@ -46,13 +42,9 @@ func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
 	checkExtent(w.Codes.Rows, len(ends)*n, "rows of weights")
 	checkExtent(w.Codes.Cols, dx.Cols, "columns of weights")
 	checkExtent(w.Scales.Rows, len(ends)*ceilDiv(n, format.MXBlock), "blocks of weights")
-	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends}, func(ex *Exec, o operands, p groupPart) {
 		n := o.scaled[0].Codes.Cols
-		for i := from; i < to; i++ {
-			if p, ok := o.groupPart(i, o.c.Cols); ok {
-				o.multiplyScaledPart(ex, p, o.scaled[1].acrossRows(p.group*n, n, p.group*ceilDiv(n, format.MXBlock), p.col, p.endCol))
-			}
-		}
+		o.multiplyScaledPart(ex, p, o.scaled[1].acrossRows(p.group*n, n, p.group*ceilDiv(n, format.MXBlock), p.col, p.endCol))
 	})
 }
 
@@ -67,19 +59,15 @@ func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumul
 		ZeroEmptyGroups(ex, dw, ends)
 	}
 	work := 2 * x.Codes.Rows * x.Codes.Cols * dy.Codes.Cols
-	ex.byGroups(dy.Codes.Cols, leastRows, work, operands{scaled: [2]Scaled{dy, x}, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dy.Codes.Cols, leastRows, work, operands{scaled: [2]Scaled{dy, x}, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, p groupPart) {
 		dy, x := o.scaled[0], o.scaled[1]
-		for i := from; i < to; i++ {
-			if p, ok := o.groupPart(i, dy.Codes.Cols); ok {
-				c, rows, block := o.w.Index(p.group).Mat().RowSlice(p.col, p.endCol), p.endRow-p.row, o.blocksBefore(p.group)
-				a, b := dy.acrossRows(p.row, rows, block, p.col, p.endCol), x.acrossRows(p.row, rows, block, 0, x.Codes.Cols)
-				checkScaled(c, a, b)
-				if !o.accumulate && o.w.Len() >= streamedGradient {
-					gemm.MXStreamed(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView())
-				} else {
-					gemm.MX(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), o.accumulate)
-				}
-			}
+		c, rows, block := o.w.Index(p.group).Mat().RowSlice(p.col, p.endCol), p.endRow-p.row, o.blocksBefore(p.group)
+		a, b := dy.acrossRows(p.row, rows, block, p.col, p.endCol), x.acrossRows(p.row, rows, block, 0, x.Codes.Cols)
+		checkScaled(c, a, b)
+		if !o.accumulate && o.w.Len() >= streamedGradient {
+			gemm.MXStreamed(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView())
+		} else {
+			gemm.MX(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), o.accumulate)
 		}
 	})
 }

@@ -129,6 +129,8 @@ type operands struct {
 	alpha      float32 // multiplies the product; 0: nothing does
 	blocks     BlockScales
 	grid       grid
+	columns    int                                     // of each group's product
+	part       func(ex *Exec, o operands, p groupPart) // computes a part of one
 }
 
 // leastWork is the smallest number of operations that is worth sharing with another thread.

@@ -20,10 +20,11 @@ func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 		return
 	}
 	clear(t.dweights[lo*t.h.slots : hi*t.h.slots])
+	row := scratch.F32()
 	for token := lo; token < hi; token++ {
 		d := load(wide, t.here, token)
 		t.eachChoice(token, func(i int, rank, place int32) {
-			y := scratch.F32()
+			y := row
 			if t.y.dtype == tensor.BF16 {
 				tensor.Widen(y, t.y.bf16(rank, place))
 			} else {

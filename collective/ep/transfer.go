@@ -174,6 +174,7 @@ func sum(ex *tensor.Exec, t transfer, lo, hi int) {
 	if lo == hi { // in a dry run
 		return
 	}
+	row := total.F32()
 	var turns [2]terms
 	turns[lo%2].of(&t, lo)
 	for token := lo; token < hi; token++ {
@@ -184,11 +185,11 @@ func sum(ex *tensor.Exec, t transfer, lo, hi int) {
 			if next.n == now.n {
 				ahead = next
 			}
-			tensor.SumRows(total.F32(), now.rows[:now.n], ahead.rows[:now.n], now.weights[:now.n])
+			tensor.SumRows(row, now.rows[:now.n], ahead.rows[:now.n], now.weights[:now.n])
 		} else {
-			total.Zero()
-			for i, row := range now.rows[:now.n] {
-				tensor.AddScaled(total.F32(), now.weights[i], unsafe.Slice((*float32)(row), t.there.hidden))
+			clear(row)
+			for i, from := range now.rows[:now.n] {
+				tensor.AddScaled(row, now.weights[i], unsafe.Slice((*float32)(from), t.there.hidden))
 			}
 		}
 		store(t.here, token, total)

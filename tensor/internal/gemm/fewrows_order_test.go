@@ -31,14 +31,3 @@ func TestFewRowsOrder(t *testing.T) {
 		})
 	}
 }
-
-// checkOrder compares sums of a·b, in BF16, with the order of panels.
-func checkOrder(t *testing.T, sums matrix[float32], a, b View, tiles bool) {
-	t.Helper()
-	order := panelOrder(tiles)
-	for i, sum := range sums.elements(t) {
-		if want := order(a, b, i/b.Cols, i%b.Cols, 0); sum != want {
-			t.Fatalf("element %d, %d is %g, want %g", i/b.Cols, i%b.Cols, sum, want)
-		}
-	}
-}

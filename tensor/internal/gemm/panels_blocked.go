@@ -20,6 +20,10 @@ const (
 	blockColumns = 1024
 	// blockBytes bounds a packed block of either operand, unless a single panel is larger.
 	blockBytes = 2 << 20
+	// packedBytes bounds a packed block of b, unless that leaves fewer than leastColumns columns. L2
+	// holds it from packing to the last product, together with rows of a.
+	packedBytes  = 512 << 10
+	leastColumns = 128
 )
 
 // The same for tiles. They multiply faster than L2 delivers two operands. So the part of a column
@@ -142,8 +146,8 @@ func (f *microkernel) blocks(s *Scratch, a, b operand, m mode) blocks {
 	}
 	limit = max(limit/(4*steps), f.columns)
 	rows := evenly(a.Rows, min(limit, most), f.rows)
-	return blocks{f: f, s: s, mode: m, rows: rows, columns: min(limit/f.columns*f.columns, blockColumns), steps: steps, span: span,
-		retain: a.Rows <= retainedBlocks*rows}
+	columns := min(limit, max(packedBytes/(4*steps), leastColumns), blockColumns) / f.columns * f.columns
+	return blocks{f: f, s: s, mode: m, rows: rows, columns: columns, steps: steps, span: span, retain: a.Rows <= retainedBlocks*rows}
 }
 
 // packColumns packs a block of b that begins with column j.

@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,7 +13,7 @@ import (
 func TestRetained(t *testing.T) {
 	var s Scratch
 	r := rand.New(rand.NewPCG(31, 32))
-	const m, n, k = 70, 150, 200
+	const m, n, k = 40, 150, 2000 // two blocks of columns
 	for _, bT := range []bool{false, true} {
 		a, b := operands[uint16](r, m, n, k, false, bT)
 		room := make([]byte, RetainedBytes(k, n, 2))
@@ -39,6 +40,18 @@ func TestRetained(t *testing.T) {
 					if !slices.Equal(got.elements(t), want.elements(t)) {
 						t.Errorf("transposed %t, %+v, add %t: other bits", bT, part, add)
 					}
+				}
+			}
+			if ks.recipe != nil { // the size that estimates of memory count on
+				var fresh Scratch
+				ks.bf16(&fresh, results(r, m, n).View, a.View, b.View, mode{})
+				size, elem := Room{}, 2
+				if ks.recipe.bf16.packing.split {
+					elem = 4
+				}
+				size.add(m, n, k, elem, 1, ks.tiles)
+				if got := 4 * float64(len(fresh.b.words)); math.Abs(got/size.columns-1) > 0.05 {
+					t.Errorf("a packed block of columns takes %.0f bytes, %.0f are counted", got, size.columns)
 				}
 			}
 			before := bytes.Clone(room)

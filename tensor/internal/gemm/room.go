@@ -29,7 +29,8 @@ func (r *Room) add(m, n, k float64, elem, leaves int, tiles bool) {
 		bytes, most, run = tilesBlockBytes, tilesRows(int(min(step/4, tilesRunSteps))), tilesRunSteps
 	}
 	limit := max(math.Floor(float64(bytes)/step), widest)
-	columns, rows := min(limit, blockColumns, n), min(limit, float64(most), m)
+	columns := min(limit, max(math.Floor(packedBytes/step), leastColumns), blockColumns, n)
+	rows := min(limit, float64(most), m)
 	r.columns = max(r.columns, columns*step)
 	blocks := math.Ceil(m / rows)
 	if blocks > retainedBlocks {

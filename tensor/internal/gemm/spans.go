@@ -58,12 +58,13 @@ func (m mode) round(out, sums View) {
 type tree struct {
 	tiles       unsafe.Pointer // pending sums; none has more leaves than the previous one
 	rows, cols  int
+	leaves      int // tiles of the complete tree
 	count, open int // tiles made, sums pending
 }
 
 // tree returns an empty tree with room for leaves tiles.
 func (s *Scratch) tree(rows, cols, leaves int) tree {
-	return tree{tiles: s.spans.atLeast(4 * rows * cols * (bits.Len(uint(leaves)) + 1)), rows: rows, cols: cols}
+	return tree{tiles: s.spans.atLeast(4 * rows * cols * (bits.Len(uint(leaves)) + 1)), rows: rows, cols: cols, leaves: leaves}
 }
 
 // tile returns slot i. Slots below open hold pending sums, and the others are free.
@@ -85,6 +86,9 @@ func (t *tree) push(added int) {
 	left := t.ready() - added
 	t.open += 1 - added
 	t.count++
+	if t.count == t.leaves {
+		return // put adds up the rest, last of all in the destination
+	}
 	for range left {
 		t.merge()
 	}
