@@ -252,7 +252,13 @@ func columnChunk(d *decoder) (c chunk, err error) {
 			return false
 		}
 		d.fields(func(id int, kind uint8) bool {
-			number := map[int]*int64{4: &c.codec, 5: &c.values, 7: &c.size, 9: &dataPage, 11: &dictionaryPage}[id]
+			number := map[int]*int64{
+				4:  &c.codec,
+				5:  &c.values,
+				7:  &c.size,
+				9:  &dataPage,
+				11: &dictionaryPage,
+			}[id]
 			if number == nil || kind != thriftI32 && kind != thriftI64 {
 				return false
 			}

@@ -84,16 +84,22 @@ func defineProjection(fs *flag.FlagSet, explain bool) cli.Action {
 // ProjectCommands are the subcommands of project.
 func ProjectCommands() []cli.Command {
 	return []cli.Command{
-		{Name: "project explain", About: "print a projection with the formula and the constants of each term",
+		{
+			Name:     "project explain",
+			About:    "print a projection with the formula and the constants of each term",
 			Examples: []string{"project explain --exchange dedup --precision mxfp8-experts --duplicate 2"},
-			Define:   func(fs *flag.FlagSet) cli.Action { return defineProjection(fs, true) }},
-		{Name: "project validate", About: "print how far the formula is off on published runs of frameworks that it was not fitted to",
+			Define:   func(fs *flag.FlagSet) cli.Action { return defineProjection(fs, true) },
+		},
+		{
+			Name:     "project validate",
+			About:    "print how far the formula is off on published runs of frameworks that it was not fitted to",
 			Examples: []string{"project validate"},
 			Define: func(fs *flag.FlagSet) cli.Action {
 				f := &projectFlags{}
 				f.define(fs, "json")
 				return cli.NoArguments(func(_ context.Context, env cli.Env) error { return f.validate(env) })
-			}},
+			},
+		},
 	}
 }
 

@@ -52,7 +52,12 @@ func (s *Source) openCheckpoint() error {
 	for name, shape := range r.Tensors() {
 		if weight, ok := weightName(name); ok {
 			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, func(dst []float32, offset int64) error {
-				return r.ReadInto(checkpoint.Piece{Name: name, Shape: shape, Offset: offset, Data: dst})
+				return r.ReadInto(checkpoint.Piece{
+					Name:   name,
+					Shape:  shape,
+					Offset: offset,
+					Data:   dst,
+				})
 			}}
 		}
 	}
