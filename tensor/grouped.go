@@ -74,8 +74,8 @@ func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 }
 
 // byGroups calls body for each part of the products of all groups with rows. The columns of each
-// group form o.grid.cols parts of at least least columns. There are enough parts that threads finish
-// at about the same time, although some groups have more rows than others.
+// group form o.grid.cols parts of at least least columns. There are enough parts that threads
+// finish at about the same time, although some groups have more rows than others.
 func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, o operands, p groupPart)) {
 	o.checkEnds()
 	if ex.dry {

@@ -20,8 +20,8 @@ const (
 	blockColumns = 1024
 	// blockBytes bounds a packed block of either operand, unless a single panel is larger.
 	blockBytes = 2 << 20
-	// packedBytes bounds a packed block of b, unless that leaves fewer than leastColumns columns. L2
-	// holds it from packing to the last product, together with rows of a.
+	// packedBytes bounds a packed block of b, unless that leaves fewer than leastColumns columns.
+	// L2 holds the block from packing to the last product, together with rows of a.
 	packedBytes  = 512 << 10
 	leastColumns = 128
 )
