@@ -162,8 +162,8 @@ type concatenation struct {
 	left          []int32   // rows of each group in after
 }
 
-// concatenate returns the rows of groups [lo, hi), which are not copied yet. If more follow, so that
-// after is not nil, all has whole blocks. after may be before.
+// concatenate returns the rows of groups [lo, hi), which are not copied yet. If rows follow, after
+// is not nil, and all has whole blocks. after may be before.
 func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int, before, after *restRows) concatenation {
 	c := concatenation{parts: parts, first: lo, before: before, after: after, left: make([]int32, hi-lo)}
 	c.all.ends = ex.Ints(hi - lo)
@@ -185,7 +185,8 @@ func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int, before, after *
 	return c
 }
 
-// copy copies the rows of all or, with rests, those that are left. If after is before, rests follow.
+// copy copies the rows of all or, with rests, those that are left. If after is before, these are
+// copied last.
 func (c concatenation) copy(ex *tensor.Exec, rests bool) {
 	tensor.Parallel(ex, len(c.left), c.all.dy.Len()+c.all.x.Len(), c, func(_ *tensor.Exec, c concatenation, lo, hi int) {
 		for g := lo; g < hi; g++ {

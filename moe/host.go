@@ -25,18 +25,9 @@ type host struct {
 	mine    [][]byte
 	waiting []wgrad
 	order   []int // of the ranks' shares, if they are on several hosts: see [Group.Slices]
-	ring    []int // ranks with this one's place, one per host, if sums can go around them
-	moves   motion
+	ring    []int // ranks with this one's place, one per host, if sums go around them
+	chosen  bool  // whether they do: the first product has compared bytes
 }
-
-// motion is what moves between hosts: rows, or sums over rows.
-type motion int
-
-const (
-	undecided motion = iota // the first product chooses
-	movesRows
-	movesSums
-)
 
 // wgrad is the gradient of a layer's weight, whose operands are complete and do not change until it
 // is computed.

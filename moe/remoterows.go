@@ -19,9 +19,9 @@ import (
 // newReplicas returns the ranks that have the experts of this one, on several hosts. goesOn says
 // that a sum over rows can go on with that of earlier ones.
 func newReplicas(m Mesh, goesOn bool) *host {
-	h := &host{peers: newPeers(m.Replicas, m.ReplicasHost), order: everyRank(m.Replicas.Size()), moves: movesRows}
+	h := &host{peers: newPeers(m.Replicas, m.ReplicasHost), order: everyRank(m.Replicas.Size())}
 	if hosts := equalHosts(m.Replicas); hosts != nil && goesOn {
-		h.ring, h.moves = column(hosts, h.place(m.Replicas.Rank())), undecided
+		h.ring = column(hosts, h.place(m.Replicas.Rank()))
 	}
 	if m.ReplicasAcross != nil { // ranks with the same place are neighbors
 		h.order = nil
@@ -38,15 +38,15 @@ func newReplicas(m Mesh, goesOn bool) *host {
 // those of this rank's share of the experts that ranks of other hosts have.
 func (h *host) openRows(p phase, mine [][]byte) (o openBuffers, err error) {
 	var ends [][]int32
-	if h.moves != movesSums {
+	if h.ring == nil || !h.chosen {
 		if ends, err = h.exchangeEnds(p); err != nil {
 			return o, err
 		}
 	}
-	if h.moves == undecided {
-		h.moves = h.choose(ends)
+	if !h.chosen {
+		h.choose(ends)
 	}
-	if h.moves == movesSums {
+	if h.ring != nil {
 		o, err = h.window(p.ex, mine)
 		o.sent = h.sent
 		return o, err
@@ -54,8 +54,10 @@ func (h *host) openRows(p phase, mine [][]byte) (o openBuffers, err error) {
 	return h.openParts(p.ex, mine, h.transferRows(p, ends))
 }
 
-// choose returns what moves fewer bytes. ends has those of the groups of rows of each rank.
-func (h *host) choose(ends [][]int32) motion {
+// choose lets rows travel if that moves fewer bytes than sums. ends has those of the groups of rows
+// of each rank.
+func (h *host) choose(ends [][]int32) {
+	h.chosen = true
 	bytesOfRows, bytesOfSums, at := 0, 0, 0
 	for _, w := range h.waiting {
 		groups, computing := w.layer.W.Dim(0), 0
@@ -70,10 +72,9 @@ func (h *host) choose(ends [][]int32) motion {
 			bytesOfSums += 4 * w.layer.W.Len() * len(h.ring)
 		}
 	}
-	if bytesOfSums < bytesOfRows {
-		return movesSums
+	if bytesOfSums >= bytesOfRows {
+		h.ring = nil
 	}
-	return movesRows
 }
 
 // exchangeEnds returns the ends of the groups of rows of each rank: those of each weight that

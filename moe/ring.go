@@ -159,7 +159,7 @@ func (r *ring) receive(rest func(w *ringWeight) *restRows) {
 	}
 }
 
-// returnSums moves the sums to the first host or, after the last product of a step, to their owners.
+// returnSums moves sums to the first host or, after the last product of a step, to their owners.
 func (r *ring) returnSums() {
 	last := len(r.ring) - 1
 	switch {

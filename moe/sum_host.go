@@ -34,7 +34,7 @@ func (h *host) compute(p phase) error {
 	if err != nil {
 		return err
 	}
-	if h.moves == movesSums {
+	if h.ring != nil {
 		peers.bytes, err = h.computeRing(p, peers.lists)
 		return peers.close(p.ex, err)
 	}
