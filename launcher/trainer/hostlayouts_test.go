@@ -68,6 +68,12 @@ var replicasOnHosts = []placed{
 // Replicas of experts on several hosts have the gradients of one rank.
 func TestOneResultForReplicasOnHosts(t *testing.T) {
 	sameOnHosts(t, hostsRun, replicasOnHosts)
+	drawn := func() config.Config {
+		cfg := hostsRun(t, "mxfp4-e2m1")
+		cfg.MXFP4.Stochastic, cfg.Batch = true, 32
+		return cfg
+	}
+	sameBits(t, drawn, []placed{replicasOnHosts[1], replicasOnHosts[4]})
 }
 
 // wholeSequences are the layouts in which ranks do not share sequences.
