@@ -33,13 +33,23 @@ func clampedRows(ex *Exec, c clampedSwiGLU, lo, hi int) {
 // row returns row r of gate and of up within the limit, in scratch buffers 0 and 1.
 func (c clampedSwiGLU) row(ex *Exec, r int) (gate, up []float32) {
 	gate, up = ex.scratchRow(0, c.gate.Cols), ex.scratchRow(1, c.up.Cols)
-	for i, v := range ex.load(2, c.gate, r) {
-		gate[i] = min(v, c.limit)
-	}
-	for i, v := range ex.load(2, c.up, r) {
-		up[i] = min(max(v, -c.limit), c.limit)
-	}
+	getRow(gate, c.gate, r)
+	getRow(up, c.up, r)
+	clampRow(gate, float32(math.Inf(-1)), c.limit)
+	clampRow(up, -c.limit, c.limit)
 	return gate, up
+}
+
+// clampRow clamps x. Most rows are within limits.
+func clampRow(x []float32, lo, hi float32) {
+	for i, v := range x {
+		if v > hi {
+			x[i] = hi
+		}
+		if v < lo {
+			x[i] = lo
+		}
+	}
 }
 
 // ClampedSwiGLUBackward computes the gradients of ClampedSwiGLU's inputs from dh: zero for what is
