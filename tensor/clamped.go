@@ -23,33 +23,29 @@ type clampedSwiGLU struct {
 
 func clampedRows(ex *Exec, c clampedSwiGLU, lo, hi int) {
 	for r := lo; r < hi; r++ {
-		gate, up := c.row(ex, r)
+		gate, up, _ := c.row(ex, r)
 		out := ex.target(2, c.h, r)
 		vec.SwiGLU(out, gate, up)
 		ex.store(c.h, r, out)
 	}
 }
 
-// row returns row r of gate and of up within the limit, in scratch buffers 0 and 1.
-func (c clampedSwiGLU) row(ex *Exec, r int) (gate, up []float32) {
+// row returns row r of gate and of up within the limit, in scratch buffers 0 and 1, and reports
+// whether an element was beyond it, which few rows have.
+func (c clampedSwiGLU) row(ex *Exec, r int) (gate, up []float32, clamped bool) {
 	gate, up = ex.scratchRow(0, c.gate.Cols), ex.scratchRow(1, c.up.Cols)
 	getRow(gate, c.gate, r)
 	getRow(up, c.up, r)
-	clampRow(gate, float32(math.Inf(-1)), c.limit)
-	clampRow(up, -c.limit, c.limit)
-	return gate, up
-}
-
-// clampRow clamps x. Most rows are within limits.
-func clampRow(x []float32, lo, hi float32) {
-	for i, v := range x {
-		if v > hi {
-			x[i] = hi
-		}
-		if v < lo {
-			x[i] = lo
-		}
+	negative := ex.scratchRow(2, c.up.Cols)
+	vec.Scale(negative, -1, up)
+	if max(vec.Max(gate), vec.Max(up), vec.Max(negative)) <= c.limit {
+		return gate, up, false
 	}
+	for i := range gate {
+		gate[i] = min(gate[i], c.limit)
+		up[i] = min(max(up[i], -c.limit), c.limit)
+	}
+	return gate, up, true
 }
 
 // ClampedSwiGLUBackward computes the gradients of ClampedSwiGLU's inputs from dh: zero for what is
@@ -65,20 +61,27 @@ func ClampedSwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix, limit floa
 
 func clampedBackwardRows(ex *Exec, c clampedSwiGLU, lo, hi int) {
 	for r := lo; r < hi; r++ {
-		dgate, dup := c.row(ex, r)
+		dgate, dup, clamped := c.row(ex, r)
 		vec.SwiGLUBackward(dgate, dup, ex.load(2, c.h, r), dgate, dup)
-		for i, v := range ex.load(2, c.gate, r) {
-			if v > c.limit {
-				dgate[i] = 0
-			}
-		}
-		for i, v := range ex.load(2, c.up, r) {
-			if v > c.limit || v < -c.limit {
-				dup[i] = 0
-			}
+		if clamped {
+			c.clear(ex, r, dgate, dup)
 		}
 		setRow(c.dgate, r, dgate)
 		setRow(c.dup, r, dup)
+	}
+}
+
+// clear sets the gradients of what is beyond the limit in row r to zero.
+func (c clampedSwiGLU) clear(ex *Exec, r int, dgate, dup []float32) {
+	for i, v := range ex.load(2, c.gate, r) {
+		if v > c.limit {
+			dgate[i] = 0
+		}
+	}
+	for i, v := range ex.load(2, c.up, r) {
+		if v > c.limit || v < -c.limit {
+			dup[i] = 0
+		}
 	}
 }
 
