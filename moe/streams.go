@@ -17,6 +17,10 @@ import (
 	"spmoe/tensor"
 )
 
+// mapScale is the initial value of s. Larger ones let the first steps of F, whose rows are those of
+// all streams, throw the maps from one end of σ to the other.
+const mapScale = 0.01
+
 // mixer joins a half of a block, or the head, to the streams. A nil mixer stands for a single
 // stream, to which a half adds its output.
 type mixer struct {
@@ -64,7 +68,7 @@ func newMixer(b *builder, cfg Config, prefix string, head bool) *mixer {
 	dims := []int{outputs, cfg.ResidualDim()}
 	b.add(b.norms, &m.project.weight, Streams, dims, &Param{Name: prefix + "fn", Dims: dims, Init: truncNormal(linearStd)})
 	b.add(b.norms, &m.base, Norms, []int{outputs, 1}, &Param{Name: prefix + "base", Dims: []int{outputs}})
-	b.add(b.norms, &m.scale, Norms, []int{scales, 1}, &Param{Name: prefix + "scale", Dims: []int{scales}, Init: Init{Kind: Ones}})
+	b.add(b.norms, &m.scale, Norms, []int{scales, 1}, &Param{Name: prefix + "scale", Dims: []int{scales}, Init: Init{Kind: Constant, Value: mapScale}})
 	m.ones = make([]float32, cfg.ResidualDim())
 	for i := range m.ones {
 		m.ones[i] = 1
