@@ -69,10 +69,7 @@ func newMixer(b *builder, cfg Config, prefix string, head bool) *mixer {
 	b.add(b.norms, &m.project.weight, Streams, dims, &Param{Name: prefix + "fn", Dims: dims, Init: truncNormal(linearStd)})
 	b.add(b.norms, &m.base, Norms, []int{outputs, 1}, &Param{Name: prefix + "base", Dims: []int{outputs}})
 	b.add(b.norms, &m.scale, Norms, []int{scales, 1}, &Param{Name: prefix + "scale", Dims: []int{scales}, Init: Init{Kind: Constant, Value: mapScale}})
-	m.ones = make([]float32, cfg.ResidualDim())
-	for i := range m.ones {
-		m.ones[i] = 1
-	}
+	m.ones = newPlainNorm(1, cfg.ResidualDim(), cfg.NormEps).weight.W.F32()
 	return m
 }
 

@@ -38,87 +38,70 @@ type sinkhornCall struct {
 const sinkhornBlock = 64
 
 // sinkhornTile is the scratch memory of one thread. An element of a block's matrices, or a sum, is a
-// row of sinkhornBlock.
+// row of sinkhornBlock numbers.
 type sinkhornTile struct {
 	Sinkhorn
 	rows     int       // of the block
 	matrices []float32 // before the first division and after each, [divisions+1, size²]
 	sums     []float32 // by which each division divides lines, [divisions, size]
-	grad     []float32 // [size²]
-	inner    []float32
-	product  []float32
+	grad     []float32 // [size²], and two rows for products and their sums
 }
 
 func sinkhornRows(ex *Exec, c sinkhornCall, lo, hi int) {
 	n, d := c.Size, c.divisions()
 	memory := func(rows int) []float32 { return ex.New(FP32, rows*sinkhornBlock).F32() }
-	t := sinkhornTile{
-		Sinkhorn: c.Sinkhorn, matrices: memory((d + 1) * n * n), sums: memory(d * n),
-		grad: memory(n * n), inner: memory(1), product: memory(1),
-	}
+	t := sinkhornTile{c.Sinkhorn, 0, memory((d + 1) * n * n), memory(d * n), memory(n*n + 2)}
 	for ; lo < hi; lo += sinkhornBlock {
 		t.rows = min(sinkhornBlock, hi-lo)
-		x, y := c.x.Slice(lo, lo+t.rows).F32(), c.y.Slice(lo, lo+t.rows).F32()
-		t.transpose(t.matrices, x)
-		for e := range n * n {
-			for i := range t.rows {
-				t.matrices[e*sinkhornBlock+i] += c.Eps
-			}
+		x := c.x.Slice(lo, lo+t.rows).F32()
+		for i, v := range x {
+			t.matrices[i%(n*n)*sinkhornBlock+i/(n*n)] = v + c.Eps
 		}
 		t.forward()
 		result := t.matrices[d*n*n*sinkhornBlock:]
 		if c.dy.Valid() {
-			t.transpose(t.grad, c.dy.Slice(lo, lo+t.rows).F32())
+			for i, v := range c.dy.Slice(lo, lo+t.rows).F32() {
+				t.grad[i%(n*n)*sinkhornBlock+i/(n*n)] = v
+			}
 			t.backward()
 			result = t.grad
 		}
-		for i := range t.rows {
-			for e := range n * n {
-				y[i*n*n+e] = result[e*sinkhornBlock+i]
-			}
+		y := c.y.Slice(lo, lo+t.rows).F32()
+		for i := range y {
+			y[i] = result[i%(n*n)*sinkhornBlock+i/(n*n)]
 		}
 	}
 }
 
-// transpose sets a matrix of each row of x.
-func (t *sinkhornTile) transpose(part, x []float32) {
-	n := t.Size * t.Size
-	for i := range t.rows {
-		for e, v := range x[i*n:][:n] {
-			part[e*sinkhornBlock+i] = v
-		}
+// element returns element i of a line of a division in a part of the tile. A line is a column in
+// even divisions, a row in odd ones.
+func (t *sinkhornTile) element(part []float32, division, line, i int) []float32 {
+	if division%2 == 0 {
+		line, i = i, line
 	}
+	return t.row(part, line*t.Size+i)
 }
 
-// row returns row i of a part of the tile.
 func (t *sinkhornTile) row(part []float32, i int) []float32 {
 	return part[i*sinkhornBlock:][:t.rows]
 }
 
-// at returns the place of element i of a line: a column in even divisions, a row in odd ones.
-func (t *sinkhornTile) at(division, line, i int) int {
-	if division%2 == 0 {
-		return i*t.Size + line
-	}
-	return line*t.Size + i
-}
-
 // forward runs all divisions. Each sum begins with eps and runs in ascending order.
 func (t *sinkhornTile) forward() {
+	matrix := t.Size * t.Size * sinkhornBlock
 	for d := range t.divisions() {
-		before := t.matrices[d*t.Size*t.Size*sinkhornBlock:]
-		after := before[t.Size*t.Size*sinkhornBlock:]
+		before := t.matrices[d*matrix:]
+		after := before[matrix:]
 		for line := range t.Size {
 			sum := t.row(t.sums, d*t.Size+line)
 			for r := range sum {
 				sum[r] = t.Eps
 			}
 			for i := range t.Size {
-				vec.Add(sum, sum, t.row(before, t.at(d, line, i)))
+				vec.Add(sum, sum, t.element(before, d, line, i))
 			}
 			for i := range t.Size {
-				at := t.at(d, line, i)
-				vec.Divide(t.row(after, at), t.row(before, at), sum)
+				vec.Divide(t.element(after, d, line, i), t.element(before, d, line, i), sum)
 			}
 		}
 	}
@@ -127,18 +110,18 @@ func (t *sinkhornTile) forward() {
 // backward turns the gradient of the last matrix into that of the first one, after forward. With y
 // = c/(Σc + eps) of a line, dc = (dy - Σ dy·y)/(Σc + eps).
 func (t *sinkhornTile) backward() {
-	inner, product := t.row(t.inner, 0), t.row(t.product, 0)
+	matrix := t.Size * t.Size
+	product, inner := t.row(t.grad, matrix), t.row(t.grad, matrix+1)
 	for d := t.divisions() - 1; d >= 0; d-- {
-		after := t.matrices[(d+1)*t.Size*t.Size*sinkhornBlock:]
+		after := t.matrices[(d+1)*matrix*sinkhornBlock:]
 		for line := range t.Size {
 			clear(inner)
 			for i := range t.Size {
-				at := t.at(d, line, i)
-				vec.MulScaled(product, 1, t.row(t.grad, at), t.row(after, at))
+				vec.MulScaled(product, 1, t.element(t.grad, d, line, i), t.element(after, d, line, i))
 				vec.Add(inner, inner, product)
 			}
 			for i := range t.Size {
-				grad := t.row(t.grad, t.at(d, line, i))
+				grad := t.element(t.grad, d, line, i)
 				vec.AddScaled(grad, -1, inner)
 				vec.Divide(grad, grad, t.row(t.sums, d*t.Size+line))
 			}
