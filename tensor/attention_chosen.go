@@ -9,8 +9,9 @@ import (
 )
 
 // Attention over chosen keys, as in DeepSeek-V3.2 and V4: AttentionShape.Chosen. A tile leaves out
-// keys at its ends that none of its rows has chosen, and computes all other scores. Those of keys that a row has not chosen become -Inf, which gives probabilities
-// and gradients of exactly 0. The order of sums stays that of attention over all keys.
+// keys at its ends that none of its rows has chosen, and computes all other scores. Those of keys
+// that a row has not chosen become -Inf, which gives probabilities and gradients of exactly 0. The
+// order of sums stays that of attention over all keys.
 
 // KeyWords returns the words of one row of Chosen.
 func (s AttentionShape) KeyWords() int { return ceilDiv(s.keys(), 64) }

@@ -37,8 +37,8 @@ type sinkhornCall struct {
 // sinkhornBlock is the number of matrices that kernels work on at a time.
 const sinkhornBlock = 64
 
-// sinkhornTile is the scratch memory of one thread. An element of a block's matrices, or a sum, is a
-// row of sinkhornBlock numbers.
+// sinkhornTile is the scratch memory of one thread. An element of a block's matrices, or a sum, is
+// a row of sinkhornBlock numbers.
 type sinkhornTile struct {
 	Sinkhorn
 	rows     int       // of the block
