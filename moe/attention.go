@@ -65,6 +65,14 @@ func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
 	here.Rotate(p.ex, x, n)
 }
 
+// rotateHeads turns elements [from, to) of each head of x, which has some width: with turn, which
+// is rotate or rotateBack.
+func rotateHeads(table *tensor.RotaryTable, x tensor.Matrix, width, from, to int, turn func(*tensor.RotaryTable, tensor.Matrix)) {
+	for at := 0; at < x.Cols; at += width {
+		turn(table, x.ColSlice(at+from, at+to))
+	}
+}
+
 // rotateBack applies the transpose of rotate.
 func (p phase) rotateBack(table *tensor.RotaryTable, x tensor.Matrix) {
 	if p.decoding != nil {

@@ -112,13 +112,10 @@ func (a *compressedAttention) forward(p phase, x tensor.Tensor, state attentionS
 		mark := p.ex.Mark()
 		y := a.outDown[g].forward(p, p.scratch, &s.parts[g], &s.linear.outDown[g])
 		tensor.Convert(p.ex, a.group(s.joined.Mat(), g), y.Mat())
-		a.release(p, mark)
+		p.endHalf(mark) // the backward pass may read what is there
 	}
 	return a.out.forward(p, p.saved, &s.joined, &s.linear.out)
 }
-
-// release frees scratch memory, unless what the backward pass reads is there too.
-func (a *compressedAttention) release(p phase, m tensor.Mark) { p.endHalf(m) }
 
 // entriesOf returns the entries of a sequence. In generation they are in a cache.
 func (a *compressedAttention) entriesOf(p phase) int {
@@ -219,9 +216,7 @@ func (a *compressedAttention) group(m tensor.Matrix, g int) tensor.Matrix {
 
 // rotate turns the last elements of all heads of x: with phase.rotate, or back.
 func (a *compressedAttention) rotate(x tensor.Tensor, turn func(*tensor.RotaryTable, tensor.Matrix)) {
-	for end := a.cfg.KeyDim(); end <= x.Dim(1); end += a.cfg.KeyDim() {
-		turn(a.rope, x.Mat().ColSlice(end-a.cfg.RopeDim, end))
-	}
+	rotateHeads(a.rope, x.Mat(), a.cfg.KeyDim(), a.cfg.NopeDim, a.cfg.KeyDim(), turn)
 }
 
 // recompute implements [attention].
@@ -231,7 +226,7 @@ func (a *compressedAttention) recompute(p phase, x tensor.Tensor, state attentio
 	s.qLatent.restore(a.qNorm.forward(p, p.cheap, s.qNorm.x, &s.qNorm))
 	var entries tensor.Tensor
 	if a.entriesOf(p) > 0 {
-		entries = a.compressor.finish(p, &s.compressor)
+		entries = a.compressor.finish(p, &s.compressor, a.rope)
 	}
 	a.operands(p, s, entries)
 	for g := range s.parts {

@@ -46,14 +46,9 @@ func newCompressor(b *builder, cfg Config, prefix string, kind compressedKind, w
 func (c *compressor) forward(p phase, x *activation, s *compressorState) tensor.Tensor {
 	c.project(p, x, s)
 	p.in(Scores)
-	n := len(p.sequences)
-	s.window = tensor.Compression{
-		Seq: p.batch.Seq, Rate: c.rate, Overlap: c.overlap, First: p.batch.First, Bias: c.bias.W,
-		Starts: tensor.Windows(p.ex, p.saved, n, p.batch.Seq, c.rate, p.batch.First),
-	}
-	s.raw = p.saved.New(s.u.DType(), len(s.window.Starts), c.width)
-	s.window.Compress(p.ex, s.raw.Mat(), s.u.Mat(), s.z.Mat())
-	return c.finish(p, s)
+	starts := tensor.Windows(p.ex, p.saved, len(p.sequences), p.batch.Seq, c.rate, p.batch.First)
+	c.compress(p, s, p.batch.Seq, starts, s.u, s.z)
+	return c.finish(p, s, c.rope)
 }
 
 // project computes the values and the gates of x.
@@ -62,10 +57,17 @@ func (c *compressor) project(p phase, x *activation, s *compressorState) {
 	s.z = c.gate.forward(p, p.saved, x, &s.linear.gate)
 }
 
+// compress computes the entries of windows from values and gates of sequences, before their norm.
+func (c *compressor) compress(p phase, s *compressorState, seq int, starts []int32, u, z tensor.Tensor) {
+	s.window = tensor.Compression{Seq: seq, Rate: c.rate, Overlap: c.overlap, First: p.batch.First, Bias: c.bias.W, Starts: starts}
+	s.raw = p.saved.New(u.DType(), len(starts), c.width)
+	s.window.Compress(p.ex, s.raw.Mat(), u.Mat(), z.Mat())
+}
+
 // finish returns the entries from those before their norm.
-func (c *compressor) finish(p phase, s *compressorState) tensor.Tensor {
+func (c *compressor) finish(p phase, s *compressorState, rope *tensor.RotaryTable) tensor.Tensor {
 	entries := c.norm.forward(p, p.cheap, s.raw.Mat(), &s.norm)
-	c.rope.RotateAt(p.ex, c.rotary(entries), s.window.Starts, false)
+	rope.RotateAt(p.ex, c.rotary(entries), s.window.Starts, false)
 	return entries
 }
 
@@ -153,12 +155,10 @@ func (x *entryIndexer) queries(p phase, in, latent *activation) (q, w tensor.Ten
 	var query linearState
 	q = x.query.forward(p, p.scratch, latent, &query)
 	p.in(Scores)
-	for h := range c.IndexHeads {
-		p.rotate(x.keys.rope, q.Mat().ColSlice((h+1)*c.IndexDim-c.RopeDim, (h+1)*c.IndexDim))
-	}
-	wide := like32(p, in.Tensor)
+	rotateHeads(x.keys.rope, q.Mat(), c.IndexDim, c.IndexDim-c.RopeDim, c.IndexDim, p.rotate)
+	wide := inFP32(p, p.scratch, in)
 	w = p.scratch.New(tensor.FP32, in.Dim(0), c.IndexHeads)
-	x.weights.multiply(p.ex, w.Mat(), &activation{Tensor: wide})
+	x.weights.multiply(p.ex, w.Mat(), &wide)
 	return q, w
 }
 
@@ -169,11 +169,4 @@ func (x *entryIndexer) scores(k, q, w tensor.Tensor, n int) tensor.Indexer {
 	scale := float32(1 / math.Sqrt(float64(c.IndexDim*c.IndexHeads)))
 	shape := tensor.AttentionShape{Heads: c.IndexHeads, KeyDim: c.IndexDim, Scale: scale, Seq: n}
 	return tensor.Indexer{AttentionShape: shape, Q: q.Mat(), K: k.Mat(), W: w.Mat()}
-}
-
-// like32 returns x in FP32, in scratch memory.
-func like32(p phase, x tensor.Tensor) tensor.Tensor {
-	wide := p.scratch.New(tensor.FP32, x.Dim(0), x.Dim(1))
-	tensor.Convert(p.ex, wide.Mat(), x.Mat())
-	return wide
 }

@@ -16,7 +16,7 @@
 //	other files   hf_files, hf_v4, hf_indexer, hf_keys, hf, hf_rope
 //	model         routing, qkclip, products, stages, pass, forward, model, layers
 //	head          contexthead, head_gradient, head, head_sizes
-//	layers        block, residual, join, streams, sinkhorn, layer, balance, router, hashlayer, ffn,
+//	layers        block, residual, join, streams, layer, balance, router, hashlayer, ffn,
 //	              compressedattention, entrycache, compressor, compressed, sparse, mla, indexer,
 //	              gqa, attention, norm
 //	construction  builder, sharded

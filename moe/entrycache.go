@@ -38,13 +38,9 @@ func (c *compressor) extend(p phase, to compressorCache, u, z tensor.Tensor, beg
 	for i := range starts {
 		starts[i] = int32((from + i) * c.rate)
 	}
-	window := tensor.Compression{Seq: end, Rate: c.rate, Overlap: c.overlap, Starts: starts, Bias: c.bias.W}
-	raw := p.scratch.New(u.DType(), n-from, c.width)
-	window.Compress(p.ex, raw.Mat(), to.u.Slice(0, end).Mat(), to.z.Slice(0, end).Mat())
-	var state normState
-	entries := c.norm.forward(p, p.scratch, raw.Mat(), &state)
-	rope.RotateAt(p.ex, c.rotary(entries), starts, false)
-	tensor.Convert(p.ex, all.Slice(from, n).Mat(), entries.Mat())
+	var s compressorState
+	c.compress(p, &s, end, starts, to.u.Slice(0, end), to.z.Slice(0, end))
+	tensor.Convert(p.ex, all.Slice(from, n).Mat(), c.finish(p, &s, rope).Mat())
 	return all
 }
 

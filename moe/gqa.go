@@ -215,7 +215,5 @@ func (a *groupedAttention) heads(m tensor.Matrix, first, n int) tensor.Matrix {
 
 // rotate turns the first elements of all heads of x: with phase.rotate, or back.
 func (a *groupedAttention) rotate(x tensor.Matrix, turn func(*tensor.RotaryTable, tensor.Matrix)) {
-	for h := range x.Cols / a.cfg.KeyDim() {
-		turn(a.rope, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim))
-	}
+	rotateHeads(a.rope, x, a.cfg.KeyDim(), 0, a.cfg.RopeDim, turn)
 }

@@ -127,27 +127,21 @@ func (x *indexer) operands(p phase, in, latent *activation, i *indexState) {
 	tensor.Center(p.ex, i.centered.Mat(), raw.Mat())
 	k := x.norm.forward(p, p.scratch, i.centered.Mat(), &i.norm)
 	tensor.Add(p.ex, k.Mat(), k.Mat(), x.bias.W.Broadcast(k.Dim(0)))
-	x.turn(k.Mat(), p.rotate)
-	x.turn(i.q.Mat(), p.rotate)
+	rotateHeads(x.rope, k.Mat(), x.cfg.IndexDim, 0, x.cfg.RopeDim, p.rotate)
+	rotateHeads(x.rope, i.q.Mat(), x.cfg.IndexDim, 0, x.cfg.RopeDim, p.rotate)
 	i.k = raw
 	tensor.Convert(p.ex, i.k.Mat(), k.Mat())
-	x.widen(p, in, i)
+	i.x = inFP32(p, p.cheap, in)
 	i.w = p.scratch.New(tensor.FP32, raw.Dim(0), x.cfg.IndexHeads)
 	i.linear.weights.x = &i.x
 	x.weights.multiply(p.ex, i.w.Mat(), &i.x)
 }
 
-// widen converts the input to FP32.
-func (x *indexer) widen(p phase, in *activation, i *indexState) {
-	i.x = activation{Tensor: p.cheap.New(tensor.FP32, in.Dim(0), x.cfg.Dim)}
-	tensor.Convert(p.ex, i.x.Mat(), in.Mat())
-}
-
-// turn rotates the first elements of all heads of m: with phase.rotate, or back.
-func (x *indexer) turn(m tensor.Matrix, turn func(*tensor.RotaryTable, tensor.Matrix)) {
-	for at := 0; at < m.Cols; at += x.cfg.IndexDim {
-		turn(x.rope, m.ColSlice(at, at+x.cfg.RopeDim))
-	}
+// inFP32 returns x in FP32.
+func inFP32(p phase, to *tensor.Arena, x *activation) activation {
+	wide := to.New(tensor.FP32, x.Dim(0), x.Dim(1))
+	tensor.Convert(p.ex, wide.Mat(), x.Mat())
+	return activation{Tensor: wide}
 }
 
 // operandsOf returns the operands of scores.
@@ -182,8 +176,8 @@ func (a *sparseKeys) computeLoss(p phase, s *scoreState, i *indexState) {
 			p.sequences[n].index += roundedPart(loss / float64(p.batch.GlobalSequences*max(l.Rows, 1)))
 		}
 	}
-	a.turn(i.dq.Mat(), p.rotateBack)
-	a.turn(i.dk.Mat(), p.rotateBack)
+	rotateHeads(a.rope, i.dq.Mat(), a.cfg.IndexDim, 0, a.cfg.RopeDim, p.rotateBack)
+	rotateHeads(a.rope, i.dk.Mat(), a.cfg.IndexDim, 0, a.cfg.RopeDim, p.rotateBack)
 }
 
 // lossOf describes the loss of a layer. Rows without a target have none: with predictions further
@@ -203,7 +197,7 @@ func (x *indexer) lossOf(p phase, s *scoreState, i *indexState) tensor.IndexLoss
 // recompute restores what was in cheap memory.
 func (a *sparseKeys) recompute(p phase, x *activation, i *indexState) {
 	if a != nil && i.trains {
-		a.widen(p, x, i)
+		i.x = inFP32(p, p.cheap, x)
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 
 // Init describes the initial values of a parameter.
 type Init struct {
-	Kind InitKind
-	Std  float64 // of the normal distributions
-	Cut  float64 // TruncNormal redraws values outside ±Cut
+	Kind  InitKind
+	Value float64 // of Constant
+	Std   float64 // of the normal distributions
+	Cut   float64 // TruncNormal redraws values outside ±Cut
 }
 
 // InitKind is a distribution of initial values.
@@ -20,7 +21,7 @@ type InitKind uint8
 // The distributions that the reference implementation uses.
 const (
 	Zeros InitKind = iota
-	Ones
+	Constant
 	Normal
 	TruncNormal
 )
@@ -62,8 +63,8 @@ func (in Init) fill(dst []float32, key, offset uint64) {
 
 func (in Init) element(key, index uint64) float32 {
 	switch in.Kind {
-	case Ones:
-		return 1
+	case Constant:
+		return float32(in.Value)
 	case Normal, TruncNormal:
 		counter := mix(key + index*golden)
 		for {

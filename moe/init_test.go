@@ -14,7 +14,7 @@ import (
 
 func TestFillDoesNotDependOnSharding(t *testing.T) {
 	for name, init := range map[string]Init{
-		"zeros": {}, "ones": {Kind: Ones}, "normal": {Kind: Normal, Std: 1},
+		"zeros": {}, "ones": {Kind: Constant, Value: 1}, "normal": {Kind: Normal, Std: 1},
 		"cut often": {Kind: TruncNormal, Std: 1, Cut: 0.5},
 	} {
 		p := &Param{Name: "model.w.weight", Init: init}
@@ -142,7 +142,7 @@ func TestInitOfModel(t *testing.T) {
 		var want Init
 		switch part := parts[len(parts)-2]; {
 		case strings.HasSuffix(part, "norm"):
-			want = Init{Kind: Ones}
+			want = Init{Kind: Constant, Value: 1}
 		case part == "embed_tokens":
 			want = Init{Kind: Normal, Std: 1}
 		case part == "lm_head":

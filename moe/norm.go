@@ -25,7 +25,7 @@ func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
 // newHeadNorm returns a layer that normalizes each of some heads of n elements.
 func newHeadNorm(b *builder, name string, heads, n int, eps float64) *rmsNorm {
 	l := &rmsNorm{eps: float32(eps), heads: heads}
-	b.add(b.norms, &l.weight, Norms, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
+	b.add(b.norms, &l.weight, Norms, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Constant, Value: 1}})
 	return l
 }
 

@@ -17,6 +17,10 @@ import (
 	"spmoe/tensor"
 )
 
+// mapScale is the initial value of s. Larger ones let the first steps of F, whose rows are those of
+// all streams, throw the maps from one end of σ to the other.
+const mapScale = 0.01
+
 // mixer joins a half of a block, or the head, to the streams. A nil mixer stands for a single
 // stream, to which a half adds its output.
 type mixer struct {
@@ -64,11 +68,8 @@ func newMixer(b *builder, cfg Config, prefix string, head bool) *mixer {
 	dims := []int{outputs, cfg.ResidualDim()}
 	b.add(b.norms, &m.project.weight, Streams, dims, &Param{Name: prefix + "fn", Dims: dims, Init: truncNormal(linearStd)})
 	b.add(b.norms, &m.base, Norms, []int{outputs, 1}, &Param{Name: prefix + "base", Dims: []int{outputs}})
-	b.add(b.norms, &m.scale, Norms, []int{scales, 1}, &Param{Name: prefix + "scale", Dims: []int{scales}, Init: Init{Kind: Ones}})
-	m.ones = make([]float32, cfg.ResidualDim())
-	for i := range m.ones {
-		m.ones[i] = 1
-	}
+	b.add(b.norms, &m.scale, Norms, []int{scales, 1}, &Param{Name: prefix + "scale", Dims: []int{scales}, Init: Init{Kind: Constant, Value: mapScale}})
+	m.ones = newPlainNorm(1, cfg.ResidualDim(), cfg.NormEps).weight.W.F32()
 	return m
 }
 
@@ -93,13 +94,15 @@ func (m *mixer) read(p phase, x tensor.Tensor, s *mixState) tensor.Tensor {
 	defer ex.Release(mark)
 	flat := m.normalize(p, p.scratch, s)
 	m.project.multiply(ex, s.raw.Mat(), &flat)
-	tensor.Parallel(ex, tokens, m.work(tokens), mixing{mixer: m, mixState: s}, mixLogits)
+	job := mixing{mixer: m, mixState: s}
+	tensor.Parallel(ex, tokens, s.raw.Len()*scoreWork, job, mixLogits)
 	tensor.Sigmoid(ex, s.pre.Mat())
 	if !m.head {
 		tensor.Sigmoid(ex, s.post.Mat())
 		tensor.Softmax(ex, s.soft.Reshape(tokens*n, n).Mat())
+		m.sinkhorn().Rows(ex, s.comb, s.soft, tensor.Tensor{})
 	}
-	tensor.Parallel(ex, tokens, m.work(tokens), mixing{mixer: m, mixState: s}, mixWeights)
+	tensor.Parallel(ex, tokens, s.raw.Len()*scoreWork, job, mixWeights)
 	tensor.MixBlocks(ex, h.Mat(), 1, [2]tensor.BlockMix{{X: x.Mat(), W: s.pre}})
 	return h
 }
@@ -111,9 +114,9 @@ func (m *mixer) normalize(p phase, to *tensor.Arena, s *mixState) activation {
 	return activation{Tensor: flat}
 }
 
-// work returns the amount of work for some tokens, in the unit of [tensor.Parallel].
-func (m *mixer) work(tokens int) int {
-	return tokens * m.streams * m.streams * m.iterations * scoreWork
+// sinkhorn returns the iteration from soft to comb.
+func (m *mixer) sinkhorn() tensor.Sinkhorn {
+	return tensor.Sinkhorn{Size: m.streams, Iterations: m.iterations, Eps: m.eps}
 }
 
 // write sets y to the streams after the half, whose output is out. A single stream may be in out.
@@ -194,9 +197,10 @@ func (m *mixer) inputGradient(p phase, dx, dy, dh tensor.Tensor, s *mixState) {
 		job.dcomb = ex.New(tensor.FP32, tokens, n*n)
 		tensor.BlockDots(ex, job.dpost, dy.Mat(), s.out.Mat(), dim)
 		tensor.BlockDots(ex, job.dcomb, s.x.Mat(), dy.Mat(), dim)
+		m.sinkhorn().Rows(ex, job.dcomb, s.soft, job.dcomb)
 		terms[1] = tensor.BlockMix{X: dy.Mat(), W: s.comb, Transposed: true}
 	}
-	tensor.Parallel(ex, tokens, m.work(tokens), job, mixBackward)
+	tensor.Parallel(ex, tokens, s.raw.Len()*scoreWork, job, mixBackward)
 	tensor.MixBlocks(ex, dx.Mat(), n, terms)
 	dflat := m.project.backward(p, p.scratch, activation{Tensor: draw}, &s.project)
 	unused := ex.New(tensor.FP32, len(m.ones))
@@ -225,99 +229,73 @@ func (m *mixer) addVectors(p phase, s *mixState) {
 type mixing struct {
 	*mixer
 	*mixState
-	dpre, dpost, dcomb tensor.Tensor // of the weights of blocks
+	dpre, dpost, dcomb tensor.Tensor // of pre, post and soft
 	draw               tensor.Tensor // of m
-}
-
-// rows returns the arguments of σ and softmax of a token, as slices of one type of tensors.
-func (m mixing) rows(t int, pre, post, comb tensor.Tensor) (parts [3][]float32) {
-	parts[0] = pre.Index(t).F32()
-	if !m.head {
-		parts[1], parts[2] = post.Index(t).F32(), comb.Index(t).F32()
-	}
-	return parts
 }
 
 // mixLogits sets pre, post and soft of tokens [lo, hi) to s·m + b.
 func mixLogits(_ *tensor.Exec, m mixing, lo, hi int) {
-	base := m.base.W.Reshape(m.base.W.Len()).F32()
-	scale := m.scale.W.Reshape(m.scale.W.Len()).F32()
-	for t := lo; t < hi; t++ {
-		raw, at := m.raw.Index(t).F32(), 0
-		for k, part := range m.rows(t, m.pre, m.post, m.soft) {
-			for i := range part {
-				part[i] = float32(raw[at]*scale[k]) + base[at]
-				at++
+	base, scale, raw := m.base.W.F32(), m.scale.W.F32(), m.raw.F32()
+	at, outputs := 0, m.raw.Dim(1)
+	for k, part := range [...]tensor.Tensor{m.pre, m.post, m.soft} {
+		if k == len(scale) {
+			break
+		}
+		x, cols := part.F32(), part.Dim(1)
+		for t := lo; t < hi; t++ {
+			for i := range cols {
+				x[t*cols+i] = float32(raw[t*outputs+at+i]*scale[k]) + base[at+i]
 			}
 		}
+		at += cols
 	}
 }
 
-// mixWeights completes pre, post and comb of tokens [lo, hi).
-func mixWeights(ex *tensor.Exec, m mixing, lo, hi int) {
-	s := m.sinkhorn(ex)
-	for t := lo; t < hi; t++ {
-		parts := m.rows(t, m.pre, m.post, m.comb)
-		for i := range parts[0] {
-			parts[0][i] += m.eps
-		}
-		for i := range parts[1] {
-			parts[1][i] *= 2
-		}
-		if !m.head {
-			copy(parts[2], s.forward(m.positive(&s, t)))
-		}
+// mixWeights completes pre and post of tokens [lo, hi).
+func mixWeights(_ *tensor.Exec, m mixing, lo, hi int) {
+	pre := m.pre.Slice(lo, hi).F32()
+	for i := range pre {
+		pre[i] += m.eps
 	}
-}
-
-// sinkhorn returns memory for the comb of a token.
-func (m mixing) sinkhorn(ex *tensor.Exec) sinkhorn {
-	n, d := m.streams, divisions(m.iterations)
-	return sinkhorn{
-		n: n, eps: m.eps, first: ex.New(tensor.FP32, n*n).F32(),
-		after: ex.New(tensor.FP32, d*n*n).F32(), sums: ex.New(tensor.FP32, d*n).F32(),
+	if m.head {
+		return
 	}
-}
-
-// positive returns what Sinkhorn's iteration begins with.
-func (m mixing) positive(s *sinkhorn, t int) []float32 {
-	for i, v := range m.soft.Index(t).F32() {
-		s.first[i] = v + m.eps
+	post := m.post.Slice(lo, hi).F32()
+	for i := range post {
+		post[i] *= 2
 	}
-	return s.first
 }
 
 // mixBackward sets dlogits, dscale and draw of tokens [lo, hi).
-func mixBackward(ex *tensor.Exec, m mixing, lo, hi int) {
-	work, scale := m.sinkhorn(ex), m.scale.W.Reshape(m.scale.W.Len()).F32()
+func mixBackward(_ *tensor.Exec, m mixing, lo, hi int) {
+	scale, dlogits, raw, draw, dscale := m.scale.W.F32(), m.dlogits.F32(), m.raw.F32(), m.draw.F32(), m.dscale.F32()
+	n, outputs := m.streams, m.raw.Dim(1)
+	var grads, values [3][]float32
+	grads[0], values[0] = m.dpre.F32(), m.pre.F32()
+	if !m.head {
+		grads[1], values[1] = m.dpost.F32(), m.post.F32()
+		grads[2], values[2] = m.dcomb.F32(), m.soft.F32()
+	}
 	for t := lo; t < hi; t++ {
-		d := m.dlogits.Index(t).F32()
-		dscale := m.dscale.Index(t).F32()
-		raw := m.raw.Index(t).F32()
-		draw := m.draw.Index(t).F32()
-		at := 0
-		grads := m.rows(t, m.dpre, m.dpost, m.dcomb)
-		for i, v := range m.pre.Index(t).F32() {
-			d[i] = grads[0][i] * (v - m.eps) * (1 - (v - m.eps))
+		d := dlogits[t*outputs:][:outputs]
+		for i, v := range values[0][t*n:][:n] {
+			d[i] = grads[0][t*n+i] * (v - m.eps) * (1 - (v - m.eps))
 		}
 		if !m.head {
-			for i, v := range m.post.Index(t).F32() {
-				d[m.streams+i] = grads[1][i] * v * (1 - v/2)
+			for i, v := range values[1][t*n:][:n] {
+				d[n+i] = grads[1][t*n+i] * v * (1 - v/2)
 			}
-			work.forward(m.positive(&work, t))
-			work.backward(grads[2])
-			softmaxGradient(d[2*m.streams:], grads[2], m.soft.Index(t).F32(), m.streams)
+			softmaxGradient(d[2*n:], grads[2][t*n*n:][:n*n], values[2][t*n*n:][:n*n], n)
 		}
-		for k, part := range grads {
+		from := 0
+		for k, to := range []int{n, 2 * n, outputs}[:len(scale)] {
 			var sum float32
-			for range part {
-				sum += float32(d[at] * raw[at])
-				draw[at] = d[at] * scale[k]
-				at++
+			for at := from; at < to; at++ {
+				sum += float32(d[at] * raw[t*outputs+at])
+				draw[t*outputs+at] = d[at] * scale[k]
 			}
-			if k < len(dscale) {
-				dscale[k] = sum
-			}
+			dscale[t*len(scale)+k] = sum
+			from = to
 		}
 	}
 }

@@ -186,16 +186,37 @@ func (t *backwardTile) queryBlock(ex *Exec, p *headProblem, block, lo, hi int) {
 	if own {
 		to = min(to, hi)
 	}
+	last := own && to == hi && p.Extra == 0 || to == p.keys() && !own // key block of these rows
+	if at < begin {                                                   // dq has a sum to add to
+		from, to = p.chosenKeys(lo, hi, from, to)
+	}
+	if from < to {
+		t.addTile(ex, p, begin, lo, hi, from, to)
+	}
+	if at < begin {
+		t.done.wait(p.blockBefore(block, lo), hi)
+	}
+	dq := t.dq.Slice(lo, hi).Mat()
+	if from < to {
+		t.keys.times(ex, dq, tile(t.dscores, hi-lo, to-from), p.k.RowSlice(from, to), at < begin)
+	}
+	if last {
+		Convert(ex, p.dq.RowSlice(lo, hi), dq)
+	}
+	t.done.set(block, hi)
+}
+
+// addTile adds to dk and dv, and sets dscores, for query rows [lo, hi) and keys [from, to) of the
+// key block that starts at begin.
+func (t *backwardTile) addTile(ex *Exec, p *headProblem, begin, lo, hi, from, to int) {
 	q := p.q.RowSlice(lo, hi)
 	do := p.do.RowSlice(lo, hi)
-	k := p.k.RowSlice(from, to)
-	v := p.v.RowSlice(from, to)
 	scores := tile(t.scores, hi-lo, to-from)
 	dprobs := tile(t.dprobs, hi-lo, to-from)
 	probs := tile(t.probs, hi-lo, to-from)
 	dscores := tile(t.dscores, hi-lo, to-from)
-	t.keysT.times(ex, scores, q, k.T(), false)
-	t.valuesT.times(ex, dprobs, do, v.T(), false)
+	t.keysT.times(ex, scores, q, p.k.RowSlice(from, to).T(), false)
+	t.valuesT.times(ex, dprobs, do, p.v.RowSlice(from, to).T(), false)
 	for i := range hi - lo {
 		row := scores.f32Row(i)
 		seen := p.choose(p.seen(lo+i, from, to), lo+i, from, row)
@@ -203,15 +224,6 @@ func (t *backwardTile) queryBlock(ex *Exec, p *headProblem, block, lo, hi int) {
 	}
 	matMul(ex, t.dv.Slice(from-begin, to-begin).Mat(), probs.T(), do, true)
 	matMul(ex, t.dk.Slice(from-begin, to-begin).Mat(), dscores.T(), q, true)
-	dq := t.dq.Slice(lo, hi).Mat()
-	if at < begin {
-		t.done.wait(p.blockBefore(block, lo), hi)
-	}
-	t.keys.times(ex, dq, dscores, k, at < begin)
-	if own && to == hi && p.Extra == 0 || to == p.keys() && !own { // the last key block of these rows
-		Convert(ex, p.dq.RowSlice(lo, hi), dq)
-	}
-	t.done.set(block, hi)
 }
 
 // softmaxBackwardRow applies vec.SoftmaxBackward to row i of p and ds within seen, and sets the

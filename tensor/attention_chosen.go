@@ -8,9 +8,10 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// Attention over chosen keys, as in DeepSeek-V3.2 and V4: AttentionShape.Chosen. A tile computes
-// all of its scores. Those of keys that a row has not chosen become -Inf, which gives probabilities
-// and gradients of exactly 0. The order of sums stays that of attention over all keys.
+// Attention over chosen keys, as in DeepSeek-V3.2 and V4: AttentionShape.Chosen. A tile leaves out
+// keys at its ends that none of its rows has chosen, and computes all other scores. Those of keys
+// that a row has not chosen become -Inf, which gives probabilities and gradients of exactly 0. The
+// order of sums stays that of attention over all keys.
 
 // KeyWords returns the words of one row of Chosen.
 func (s AttentionShape) KeyWords() int { return ceilDiv(s.keys(), 64) }
@@ -65,8 +66,7 @@ func (p *headProblem) choose(seen keyRange, i, from int, scores []float32) keyRa
 	if p.Chosen == nil {
 		return seen
 	}
-	rows, words := p.queries(), p.KeyWords()
-	row := p.Chosen[(p.sequence*rows+i-p.before)*words:][:words]
+	row := p.chosenRow(i)
 	if !anyChosen(row, from+seen.from, from+seen.to) {
 		return keyRange{}
 	}
@@ -78,6 +78,38 @@ func (p *headProblem) choose(seen keyRange, i, from int, scores []float32) keyRa
 		at += n
 	}
 	return seen
+}
+
+// chosenRow returns the choice of the query at position i.
+func (p *headProblem) chosenRow(i int) []uint64 {
+	rows, words := p.queries(), p.KeyWords()
+	return p.Chosen[(p.sequence*rows+i-p.before)*words:][:words]
+}
+
+// chosenKeys leaves out keys at both ends of [from, to) that no query at positions [lo, hi) has
+// chosen, in steps of a word, which keep the lanes of sums. The rest may be empty.
+func (p *headProblem) chosenKeys(lo, hi, from, to int) (first, end int) {
+	if p.Chosen == nil {
+		return from, to
+	}
+	for from < to && !p.someChose(lo, hi, from, min(from+64, to)) {
+		from += 64
+	}
+	for last := to - (to-from-1)%64 - 1; from < to && !p.someChose(lo, hi, last, to); last -= 64 {
+		to = last
+	}
+	return from, to
+}
+
+// someChose reports whether a query at positions [lo, hi) has chosen one of the keys [from, to).
+// Later queries may attend to more keys.
+func (p *headProblem) someChose(lo, hi, from, to int) bool {
+	for i := hi - 1; i >= lo; i-- {
+		if anyChosen(p.chosenRow(i), from, to) {
+			return true
+		}
+	}
+	return false
 }
 
 // addSink adds exp(sink) to the sum of a row's exponentials, which are relative to top. It returns

@@ -93,6 +93,9 @@ func (t *forwardTile) group(ex *Exec, p *headProblem, lo, hi int) {
 	}
 	for from := p.Seq; from < p.keys(); from += forwardKeys {
 		to := min(from+forwardKeys, p.keys())
+		if first, end := p.chosenKeys(lo, hi, from, to); first >= end {
+			continue
+		}
 		t.keys.set(p.k.RowSlice(from, to).T())
 		t.values.set(p.v.RowSlice(from, to))
 		for at := lo; at < hi; at += rows {
@@ -127,8 +130,11 @@ func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, first, lo, hi, from, 
 	}
 	begin := p.firstKey(p.sequence, lo)
 	start := max(from, begin)
+	if start > begin { // the output has a sum to add to
+		start, to = p.chosenKeys(lo, hi, start, to)
+	}
 	if start >= to {
-		return // these rows belong to later documents
+		return // these rows belong to later documents, or have chosen other keys
 	}
 	out := t.out.Slice(first, first+hi-lo).Mat()
 	scores := tile(t.scores, hi-lo, to-start)

@@ -41,26 +41,30 @@ type blockMixing struct {
 }
 
 func mixBlocksRows(ex *Exec, b blockMixing, lo, hi int) {
+	sum := ex.scratchRow(1, b.dst.Cols)
 	for r := lo; r < hi; r++ {
-		sum := ex.scratchRow(1, b.dst.Cols)
 		clear(sum)
 		for _, term := range b.terms {
-			if term.X.Rows == 0 {
-				continue
-			}
-			x, w := ex.load(0, term.X, r), term.W.Index(r).F32()
-			n := len(x) / b.width
-			for i := range n {
-				for j := range b.blocks {
-					at := i*b.blocks + j
-					if term.Transposed {
-						at = j*n + i
-					}
-					vec.AddScaled(block(sum, j, b.width), w[at], block(x, i, b.width))
+			n := term.X.Cols / b.width
+			for i := range n * b.blocks {
+				from, to := i/b.blocks, i%b.blocks
+				at := i
+				if term.Transposed {
+					at = to*n + from
 				}
+				addBlock(block(sum, to, b.width), term.W.F32()[r*n*b.blocks+at], term.X, r, from)
 			}
 		}
 		setRow(b.dst, r, sum)
+	}
+}
+
+// addBlock adds a·x to sum, where x is a block of row r of m.
+func addBlock(sum []float32, a float32, m Matrix, r, i int) {
+	if m.dtype == BF16 {
+		vec.AddScaledBF16(sum, a, block(m.bf16Row(r), i, len(sum)))
+	} else {
+		vec.AddScaled(sum, a, block(m.f32Row(r), i, len(sum)))
 	}
 }
 
@@ -81,17 +85,23 @@ type blockDots struct {
 	width int
 }
 
-func blockDotsRows(ex *Exec, b blockDots, lo, hi int) {
+func blockDotsRows(_ *Exec, b blockDots, lo, hi int) {
+	n, m := b.x.Cols/b.width, b.y.Cols/b.width
+	dst := b.dst.F32()
 	for r := lo; r < hi; r++ {
-		x := ex.load(0, b.x, r)
-		y := ex.load(1, b.y, r)
-		dst := b.dst.Index(r).F32()
-		m := len(y) / b.width
-		for at := range dst {
-			dst[at] = vec.Dot(block(x, at/m, b.width), block(y, at%m, b.width))
+		for at := range n * m {
+			dst[r*n*m+at] = b.dot(r, at/m, at%m)
 		}
 	}
 }
 
+// dot returns the inner product of block i of row r of x and block j of y.
+func (b blockDots) dot(r, i, j int) float32 {
+	if b.x.dtype == BF16 {
+		return vec.DotBF16(block(b.x.bf16Row(r), i, b.width), block(b.y.bf16Row(r), j, b.width))
+	}
+	return vec.Dot(block(b.x.f32Row(r), i, b.width), block(b.y.f32Row(r), j, b.width))
+}
+
 // block returns block i of a row.
-func block(row []float32, i, width int) []float32 { return row[i*width:][:width] }
+func block[T uint16 | float32](row []T, i, width int) []T { return row[i*width:][:width] }

@@ -23,23 +23,29 @@ type clampedSwiGLU struct {
 
 func clampedRows(ex *Exec, c clampedSwiGLU, lo, hi int) {
 	for r := lo; r < hi; r++ {
-		gate, up := c.row(ex, r)
+		gate, up, _ := c.row(ex, r)
 		out := ex.target(2, c.h, r)
 		vec.SwiGLU(out, gate, up)
 		ex.store(c.h, r, out)
 	}
 }
 
-// row returns row r of gate and of up within the limit, in scratch buffers 0 and 1.
-func (c clampedSwiGLU) row(ex *Exec, r int) (gate, up []float32) {
+// row returns row r of gate and of up within the limit, in scratch buffers 0 and 1, and reports
+// whether an element was beyond it, which few rows have.
+func (c clampedSwiGLU) row(ex *Exec, r int) (gate, up []float32, clamped bool) {
 	gate, up = ex.scratchRow(0, c.gate.Cols), ex.scratchRow(1, c.up.Cols)
-	for i, v := range ex.load(2, c.gate, r) {
-		gate[i] = min(v, c.limit)
+	getRow(gate, c.gate, r)
+	getRow(up, c.up, r)
+	negative := ex.scratchRow(2, c.up.Cols)
+	vec.Scale(negative, -1, up)
+	if max(vec.Max(gate), vec.Max(up), vec.Max(negative)) <= c.limit {
+		return gate, up, false
 	}
-	for i, v := range ex.load(2, c.up, r) {
-		up[i] = min(max(v, -c.limit), c.limit)
+	for i := range gate {
+		gate[i] = min(gate[i], c.limit)
+		up[i] = min(max(up[i], -c.limit), c.limit)
 	}
-	return gate, up
+	return gate, up, true
 }
 
 // ClampedSwiGLUBackward computes the gradients of ClampedSwiGLU's inputs from dh: zero for what is
@@ -55,20 +61,27 @@ func ClampedSwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix, limit floa
 
 func clampedBackwardRows(ex *Exec, c clampedSwiGLU, lo, hi int) {
 	for r := lo; r < hi; r++ {
-		dgate, dup := c.row(ex, r)
+		dgate, dup, clamped := c.row(ex, r)
 		vec.SwiGLUBackward(dgate, dup, ex.load(2, c.h, r), dgate, dup)
-		for i, v := range ex.load(2, c.gate, r) {
-			if v > c.limit {
-				dgate[i] = 0
-			}
-		}
-		for i, v := range ex.load(2, c.up, r) {
-			if v > c.limit || v < -c.limit {
-				dup[i] = 0
-			}
+		if clamped {
+			c.clear(ex, r, dgate, dup)
 		}
 		setRow(c.dgate, r, dgate)
 		setRow(c.dup, r, dup)
+	}
+}
+
+// clear sets the gradients of what is beyond the limit in row r to zero.
+func (c clampedSwiGLU) clear(ex *Exec, r int, dgate, dup []float32) {
+	for i, v := range ex.load(2, c.gate, r) {
+		if v > c.limit {
+			dgate[i] = 0
+		}
+	}
+	for i, v := range ex.load(2, c.up, r) {
+		if v > c.limit || v < -c.limit {
+			dup[i] = 0
+		}
 	}
 }
 

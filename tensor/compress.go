@@ -50,28 +50,19 @@ func Windows(ex *Exec, to *Arena, batch, seq, rate int, first []int32) []int32 {
 	return starts
 }
 
-// slot is a row of u in an entry, with its columns from off on. j is its place in the window.
-type slot struct{ row, off, j int }
-
-// slots calls f for the rows of entry n, the window before it first.
-func (c Compression) slots(n, width int, f func(s slot)) {
+// window returns the rows [from, to) of u that entry n is made of. The rows before own are of the
+// window before its own.
+func (c Compression) window(n int) (from, own, to int) {
 	entries := c.Seq / c.Rate
-	begin, start := n/entries*c.Seq, int(c.Starts[n])
-	off, first := 0, 0
+	begin := n / entries * c.Seq
+	own = begin + int(c.Starts[n])
 	if c.First != nil {
-		first = int(c.First[begin+start])
+		begin += int(c.First[own])
 	}
-	if c.Overlap {
-		off = width
-		for j := range c.Rate {
-			if start-c.Rate >= first {
-				f(slot{begin + start - c.Rate + j, 0, j})
-			}
-		}
+	if from = own - c.Rate; !c.Overlap || from < begin {
+		from = own
 	}
-	for j := range c.Rate {
-		f(slot{begin + start + j, off, j})
-	}
+	return from, own, own + c.Rate
 }
 
 // compressing holds the arguments of Compress and of its gradient.
@@ -101,50 +92,78 @@ func (c Compression) Compress(ex *Exec, e, u, z Matrix) {
 }
 
 func compressRows(ex *Exec, c compressing, lo, hi int) {
-	t := newEntryTile(ex, c.e.Cols)
+	t := newEntryTile(ex, &c)
 	for n := lo; n < hi; n++ {
 		clear(t.mean)
 		if c.Starts[n] >= 0 {
-			t.set(ex, &c, n)
+			t.set(&c, n)
 		}
 		setRow(c.e, n, t.mean)
 	}
 }
 
-// entryTile is the scratch memory of one thread: of each channel of an entry, the largest gate, the
-// sum of exponentials relative to it, and the mean.
-type entryTile struct{ top, sum, mean []float32 }
-
-func newEntryTile(ex *Exec, width int) entryTile {
-	return entryTile{ex.New(FP32, width).F32(), ex.New(FP32, width).F32(), ex.New(FP32, width).F32()}
+// entryTile is the scratch memory of one thread.
+type entryTile struct {
+	u, p           []float32 // [rows, width]: values of an entry's window, and their exponentials
+	products       []float32 // u·p
+	top, sum, mean []float32 // [width]: the largest gate, the sum of p, and the entry
 }
 
-// gate returns the argument of the softmax in channel i.
-func (s slot) gate(z, bias []float32, i int) float32 { return z[s.off+i] + bias[s.off+i] }
+func newEntryTile(ex *Exec, c *compressing) entryTile {
+	row := func(n int) []float32 { return ex.New(FP32, n*c.e.Cols).F32() }
+	rows := c.u.Cols / c.e.Cols * c.Rate
+	return entryTile{row(rows), row(rows), row(rows), row(1), row(1), row(1)}
+}
+
+// part returns the columns of row r that belong to the entry of the window that begins at row own.
+func (c *compressing) part(m Matrix, r, own int) Matrix {
+	width := c.e.Cols
+	if c.Overlap && r >= own {
+		return m.ColSlice(width, 2*width)
+	}
+	return m.ColSlice(0, width)
+}
 
 // set computes entry n.
-func (t entryTile) set(ex *Exec, c *compressing, n int) {
+func (t *entryTile) set(c *compressing, n int) {
+	from, own, to := c.window(n)
+	width, bias := c.e.Cols, c.Bias.Mat()
 	for i := range t.top {
-		t.top[i], t.sum[i], t.mean[i] = float32(math.Inf(-1)), 0, 0
+		t.top[i] = float32(math.Inf(-1))
 	}
-	c.slots(n, len(t.top), func(s slot) {
-		z, bias := ex.load(0, c.z, s.row), c.Bias.Index(s.j).F32()
-		for i := range t.top {
-			t.top[i] = max(t.top[i], s.gate(z, bias, i))
+	for r := from; r < to; r++ {
+		p := t.row(t.p, r-from)
+		getRow(t.row(t.u, r-from), c.part(c.u, r, own), r)
+		getRow(p, c.part(c.z, r, own), r)
+		vec.Add(p, p, c.part(bias, r, own).f32Row((r-from)%c.Rate))
+		for i, gate := range p {
+			if gate > t.top[i] {
+				t.top[i] = gate
+			}
 		}
-	})
-	c.slots(n, len(t.top), func(s slot) {
-		z := ex.load(0, c.z, s.row)
-		u := ex.load(1, c.u, s.row)
-		bias := c.Bias.Index(s.j).F32()
-		for i := range t.top {
-			p := vec.Exp(s.gate(z, bias, i) - t.top[i])
-			t.sum[i] += p
-			t.mean[i] += float32(p * u[s.off+i])
-		}
-	})
-	for i := range t.mean {
-		t.mean[i] /= t.sum[i]
+	}
+	for r := from; r < to; r++ {
+		vec.AddScaled(t.row(t.p, r-from), -1, t.top)
+	}
+	n = (to - from) * width
+	vec.ExpSum(t.p[:n], 1, t.p[:n], 0)
+	vec.MulScaled(t.products[:n], 1, t.p[:n], t.u[:n])
+	vec.SumBlocks(t.sum, t.p, to-from, width)
+	vec.SumBlocks(t.mean, t.products, to-from, width)
+	vec.Divide(t.mean, t.mean, t.sum)
+}
+
+// row returns row i of a part of the tile.
+func (t *entryTile) row(part []float32, i int) []float32 {
+	return part[i*len(t.top):][:len(t.top)]
+}
+
+// getRow sets x to row r of m.
+func getRow(x []float32, m Matrix, r int) {
+	if m.dtype == BF16 {
+		vec.Widen(x, m.bf16Row(r))
+	} else {
+		copy(x, m.f32Row(r))
 	}
 }
 
@@ -161,27 +180,23 @@ func (c Compression) Backward(ex *Exec, du, dz Tensor, de, u, z Matrix) {
 
 // compressBackwardRows computes entries [lo, hi). A half of a row belongs to one entry at most.
 func compressBackwardRows(ex *Exec, c compressing, lo, hi int) {
-	width := c.de.Cols
-	t := newEntryTile(ex, width)
-	du, dz := ex.New(FP32, width).F32(), ex.New(FP32, width).F32()
+	t := newEntryTile(ex, &c)
 	for n := lo; n < hi; n++ {
 		if c.Starts[n] < 0 {
 			continue
 		}
-		t.set(ex, &c, n)
-		de := ex.load(2, c.de, n)
-		c.slots(n, width, func(s slot) {
-			z := ex.load(0, c.z, s.row)
-			u := ex.load(1, c.u, s.row)
-			bias := c.Bias.Index(s.j).F32()
-			for i := range du {
-				p := vec.Exp(s.gate(z, bias, i)-t.top[i]) / t.sum[i]
-				du[i] = p * de[i]
-				dz[i] = du[i] * (u[s.off+i] - t.mean[i])
-			}
-			setRow(c.du.ColSlice(s.off, s.off+width), s.row, du)
-			setRow(c.dz.ColSlice(s.off, s.off+width), s.row, dz)
-		})
+		t.set(&c, n)
+		de := ex.load(0, c.de, n)
+		from, own, to := c.window(n)
+		for r := from; r < to; r++ {
+			u, d := t.row(t.u, r-from), t.row(t.p, r-from)
+			vec.Divide(d, d, t.sum)
+			vec.MulScaled(d, 1, d, de)
+			setRow(c.part(c.du, r, own), r, d)
+			vec.AddScaled(u, -1, t.mean)
+			vec.MulScaled(d, 1, d, u)
+			setRow(c.part(c.dz, r, own), r, d)
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ var rules = map[string]func(Config) Rule{
 	"adamw": func(c Config) Rule { return c.adamW() },
 	"muon": func(c Config) Rule {
 		operands, _ := parseType("newton_schulz", c.NewtonSchulz, moe.MomentsBF16) // see Validate
-		return Muon{c.Momentum, c.Scale, operands, c.MatrixRate, c.QKClip, c.adamW()}
+		return Muon{c.Momentum, cmp.Or(c.Scale, MuonScales()[0]), operands, c.MatrixRate, c.QKClip, c.adamW()}
 	},
 }
 
@@ -89,6 +89,9 @@ func (c Config) Validate() error {
 	_, moments := parseType("moments", c.Moments, moe.MomentsFP32)
 	_, newtonSchulz := parseType("newton_schulz", c.NewtonSchulz, moe.MomentsBF16)
 	err = errors.Join(err, moments, newtonSchulz)
+	if c.Scale != "" && !slices.Contains(MuonScales(), c.Scale) {
+		err = errors.Join(err, fmt.Errorf("optimizer.scale is %q: use %s", c.Scale, strings.Join(MuonScales(), " or ")))
+	}
 	if c.QKClip != 0 && c.RuleName() != "muon" {
 		err = errors.Join(err, fmt.Errorf("optimizer.qk_clip is %g: it needs optimizer.name muon", c.QKClip))
 	}

@@ -23,7 +23,7 @@ func TestRefuses(t *testing.T) {
 		"at most 0.99609375":        func(c *Config) { c.Beta2, c.Moments = 0.999, "bf16" },
 		"optimizer.momentum is 1":   func(c *Config) { c.Name, c.Momentum = "muon", 1 },
 		"with moments in bf16":      func(c *Config) { c.Name, c.Momentum, c.Moments = "muon", 0.999, "bf16" },
-		"optimizer.scale":           func(c *Config) { c.Name, c.Scale = "muon", "spectral" },
+		"optimizer.scale is \"x\"":  func(c *Config) { c.Scale = "x" }, // with AdamW too
 		"optimizer.newton_schulz":   func(c *Config) { c.Name, c.NewtonSchulz = "muon", "fp16" },
 		"optimizer.matrix_rate":     func(c *Config) { c.Name, c.MatrixRate = "muon", 0 },
 		"optimizer.qk_clip is -1":   func(c *Config) { c.Name, c.QKClip = "muon", -1 },

@@ -3,8 +3,6 @@ package optim
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"spmoe/moe"
 	"spmoe/tensor"
@@ -62,8 +60,6 @@ func (c Muon) Validate() error {
 		return fmt.Errorf("optimizer.momentum is %g: give 0 or more, below 1", c.Momentum)
 	case c.Rest.Moments == tensor.BF16 && c.Momentum > maxBF16Beta:
 		return fmt.Errorf("optimizer.momentum is %g: with moments in bf16 give at most %g, because it would be rounded back instead of decaying", c.Momentum, maxBF16Beta)
-	case !slices.Contains(MuonScales(), c.Scale):
-		return fmt.Errorf("optimizer.scale is %q: use %s", c.Scale, strings.Join(MuonScales(), " or "))
 	case !(c.QKClip >= 0) || math.IsInf(c.QKClip, 0):
 		return fmt.Errorf("optimizer.qk_clip is %g: give 0 (off) or a positive score such as 100", c.QKClip)
 	case !(c.Rate > 0) || math.IsInf(c.Rate, 0):

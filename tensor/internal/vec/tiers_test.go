@@ -75,6 +75,10 @@ var operations = []operation{
 		Add(out[0], in[0], in[1])
 		return 0
 	}, func(out, in []float64) { out[0] = in[0] + in[1] }},
+	{"Divide", 1, 2, func(out, in [][]float32) float64 {
+		Divide(out[0], in[0], in[1])
+		return 0
+	}, func(out, in []float64) { out[0] = in[0] / in[1] }},
 	{"AddScaled", 1, 1, func(out, in [][]float32) float64 {
 		AddScaled(out[0], a, in[0])
 		return 0

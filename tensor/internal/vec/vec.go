@@ -31,6 +31,9 @@ func Round(dst []uint16, src []float32) { roundRows(dst[:len(src)], src) }
 // Add sets dst[i] = x[i] + y[i].
 func Add(dst, x, y []float32) { addRows(dst, x, y) }
 
+// Divide sets dst[i] = x[i] / y[i].
+func Divide(dst, x, y []float32) { divideRows(dst, x, y) }
+
 // AddScaled sets dst[i] += a·x[i].
 func AddScaled(dst []float32, a float32, x []float32) { addScaledRows(dst, a, x) }
 

@@ -17,6 +17,9 @@ func addAVX2(dst []float32, x []float32, y []float32)
 func add16AVX2(dst []uint16, x []uint16, y []uint16)
 
 //go:noescape
+func divideAVX2(dst []float32, x []float32, y []float32)
+
+//go:noescape
 func addScaledAVX2(dst []float32, a float32, x []float32)
 
 //go:noescape
@@ -123,6 +126,7 @@ var avx2 = kernels{
 	round:             roundAVX2,
 	add:               addAVX2,
 	add16:             add16AVX2,
+	divide:            divideAVX2,
 	addScaled:         addScaledAVX2,
 	addScaled16:       addScaled16AVX2,
 	scale:             scaleAVX2,

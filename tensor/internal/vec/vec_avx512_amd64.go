@@ -17,6 +17,9 @@ func addAVX512(dst []float32, x []float32, y []float32)
 func add16AVX512(dst []uint16, x []uint16, y []uint16)
 
 //go:noescape
+func divideAVX512(dst []float32, x []float32, y []float32)
+
+//go:noescape
 func addScaledAVX512(dst []float32, a float32, x []float32)
 
 //go:noescape
@@ -123,6 +126,7 @@ var avx512 = kernels{
 	round:             roundAVX512,
 	add:               addAVX512,
 	add16:             add16AVX512,
+	divide:            divideAVX512,
 	addScaled:         addScaledAVX512,
 	addScaled16:       addScaled16AVX512,
 	scale:             scaleAVX512,

@@ -379,6 +379,46 @@ done3:
 	VZEROUPPER
 	RET
 
+// func divideAVX512(dst []float32, x []float32, y []float32)
+TEXT ·divideAVX512(SB), NOSPLIT, $0-72
+	MOVQ dst_base+0(FP), BX
+	MOVQ x_base+24(FP), CX
+	MOVQ y_base+48(FP), DX
+	MOVQ dst_len+8(FP), SI
+	XORL AX, AX
+	SUBQ $32, SI
+	JLT rest2
+	PCALIGN $64
+loop1:
+	VMOVUPS (CX)(AX*4), Z0
+	VMOVUPS 64(CX)(AX*4), Z1
+	VMOVUPS (DX)(AX*4), Z2
+	VMOVUPS 64(DX)(AX*4), Z3
+	VDIVPS Z2, Z0, Z0
+	VDIVPS Z3, Z1, Z1
+	VMOVUPS Z0, (BX)(AX*4)
+	VMOVUPS Z1, 64(BX)(AX*4)
+	ADDQ $32, AX
+	SUBQ $32, SI
+	JGE loop1
+rest2:
+	ADDQ $32, SI
+	JEQ done3
+	VPBROADCASTW SI, Z3
+	VPCMPUW $6, indices<>+0(SB), Z3, K1
+	KSHIFTRD $16, K1, K4
+	VMOVUPS.Z (CX)(AX*4), K1, Z2
+	VMOVUPS.Z 64(CX)(AX*4), K4, Z1
+	VMOVUPS.Z (DX)(AX*4), K1, Z0
+	VMOVUPS.Z 64(DX)(AX*4), K4, Z4
+	VDIVPS Z0, Z2, Z2
+	VDIVPS Z4, Z1, Z1
+	VMOVUPS Z2, K1, (BX)(AX*4)
+	VMOVUPS Z1, K4, 64(BX)(AX*4)
+done3:
+	VZEROUPPER
+	RET
+
 // func addScaledAVX512(dst []float32, a float32, x []float32)
 TEXT ·addScaledAVX512(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX

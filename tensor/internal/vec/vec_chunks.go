@@ -38,6 +38,15 @@ func addRows16(dst []uint16, x []uint16, y []uint16) {
 	active.add16(dst, x, y)
 }
 
+func divideRows(dst []float32, x []float32, y []float32) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	for len(dst) > chunk {
+		divideRows(dst[:chunk], x[:chunk], y[:chunk])
+		dst, x, y = dst[chunk:], x[chunk:], y[chunk:]
+	}
+	active.divide(dst, x, y)
+}
+
 func addScaledRows(dst []float32, a float32, x []float32) {
 	x = x[:len(dst)]
 	for len(dst) > chunk {

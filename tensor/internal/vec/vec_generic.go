@@ -37,6 +37,13 @@ func addGeneric(dst, x, y []float32) {
 	}
 }
 
+func divideGeneric(dst, x, y []float32) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] / y[i]
+	}
+}
+
 func addScaledGeneric(dst []float32, a float32, x []float32) {
 	x = x[:len(dst)]
 	for i := range dst {

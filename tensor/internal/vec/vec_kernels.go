@@ -9,6 +9,7 @@ type kernels struct {
 	round             func(dst []uint16, src []float32)
 	add               func(dst []float32, x []float32, y []float32)
 	add16             func(dst []uint16, x []uint16, y []uint16)
+	divide            func(dst []float32, x []float32, y []float32)
 	addScaled         func(dst []float32, a float32, x []float32)
 	addScaled16       func(dst []float32, a float32, x []uint16)
 	scale             func(dst []float32, a float32, x []float32)
@@ -50,6 +51,7 @@ var generic = kernels{
 	round:             roundGeneric,
 	add:               addGeneric,
 	add16:             add16Generic,
+	divide:            divideGeneric,
 	addScaled:         addScaledGeneric,
 	addScaled16:       addScaled16Generic,
 	scale:             scaleGeneric,

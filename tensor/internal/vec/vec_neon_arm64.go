@@ -17,6 +17,9 @@ func addNEON(dst []float32, x []float32, y []float32)
 func add16NEON(dst []uint16, x []uint16, y []uint16)
 
 //go:noescape
+func divideNEON(dst []float32, x []float32, y []float32)
+
+//go:noescape
 func addScaledNEON(dst []float32, a float32, x []float32)
 
 //go:noescape
@@ -117,6 +120,7 @@ var neon = kernels{
 	round:             roundNEON,
 	add:               addNEON,
 	add16:             add16NEON,
+	divide:            divideNEON,
 	addScaled:         addScaledNEON,
 	addScaled16:       addScaled16NEON,
 	scale:             scaleNEON,

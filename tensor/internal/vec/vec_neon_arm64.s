@@ -581,6 +581,177 @@ stored16:
 done3:
 	RET
 
+// func divideNEON(dst []float32, x []float32, y []float32)
+TEXT ·divideNEON(SB), NOSPLIT, $0-72
+	MOVD dst_base+0(FP), R0
+	MOVD x_base+24(FP), R1
+	MOVD y_base+48(FP), R2
+	MOVD dst_len+8(FP), R3
+	SUBS $8, R3
+	BLT rest2
+	PCALIGN $64
+loop1:
+	FLDPQ (R1), (F0, F1)
+	FLDPQ (R2), (F2, F3)
+	WORD $0x6e22fc00 // fdiv v0.4s, v0.4s, v2.4s
+	WORD $0x6e23fc21 // fdiv v1.4s, v1.4s, v3.4s
+	FSTPQ (F0, F1), (R0)
+	ADD $32, R0
+	ADD $32, R1
+	ADD $32, R2
+	SUBS $8, R3
+	BGE loop1
+rest2:
+	ADDS $8, R3
+	BEQ done3
+	MOVD $4, R5
+	MUL R3, R5, R4
+	MOVD $0, R5
+	CMP $16, R4
+	BLE fits4
+	SUB $16, R4, R5
+	MOVD $16, R4
+fits4:
+	MOVD $0(R1), R6
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	TBZ $4, R4, not165
+	FMOVQ (R6), F3
+	JMP loaded6
+not165:
+	TBZ $1, R4, none7
+	AND $12, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V3.H[0]
+none7:
+	TBZ $2, R4, none8
+	VEXT $12, V3.B16, V1.B16, V3.B16
+	AND $8, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V3.S[0]
+none8:
+	TBZ $3, R4, none9
+	VEXT $8, V3.B16, V1.B16, V3.B16
+	VLD1 (R6), V3.D[0]
+none9:
+loaded6:
+	MOVD $16(R1), R7
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	TBZ $4, R5, not1610
+	FMOVQ (R7), F2
+	JMP loaded11
+not1610:
+	TBZ $1, R5, none12
+	AND $12, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V2.H[0]
+none12:
+	TBZ $2, R5, none13
+	VEXT $12, V2.B16, V1.B16, V2.B16
+	AND $8, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V2.S[0]
+none13:
+	TBZ $3, R5, none14
+	VEXT $8, V2.B16, V1.B16, V2.B16
+	VLD1 (R7), V2.D[0]
+none14:
+loaded11:
+	MOVD $0(R2), R6
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	TBZ $4, R4, not1615
+	FMOVQ (R6), F1
+	JMP loaded16
+not1615:
+	TBZ $1, R4, none17
+	AND $12, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V1.H[0]
+none17:
+	TBZ $2, R4, none18
+	VEXT $12, V1.B16, V4.B16, V1.B16
+	AND $8, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V1.S[0]
+none18:
+	TBZ $3, R4, none19
+	VEXT $8, V1.B16, V4.B16, V1.B16
+	VLD1 (R6), V1.D[0]
+none19:
+loaded16:
+	MOVD $16(R2), R7
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V0.B16, V0.B16, V0.B16
+	TBZ $4, R5, not1620
+	FMOVQ (R7), F0
+	JMP loaded21
+not1620:
+	TBZ $1, R5, none22
+	AND $12, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V0.H[0]
+none22:
+	TBZ $2, R5, none23
+	VEXT $12, V0.B16, V4.B16, V0.B16
+	AND $8, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V0.S[0]
+none23:
+	TBZ $3, R5, none24
+	VEXT $8, V0.B16, V4.B16, V0.B16
+	VLD1 (R7), V0.D[0]
+none24:
+loaded21:
+	WORD $0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
+	WORD $0x6e20fc42 // fdiv v2.4s, v2.4s, v0.4s
+	MOVD $0(R0), R6
+	TBZ $4, R4, not1625
+	FMOVQ F3, (R6)
+	JMP stored26
+not1625:
+	TBZ $3, R4, none27
+	VST1 V3.D[0], (R6)
+	ADD $8, R6
+	VEXT $8, V3.B16, V3.B16, V3.B16
+none27:
+	TBZ $2, R4, none28
+	VST1 V3.S[0], (R6)
+	ADD $4, R6
+	VEXT $4, V3.B16, V3.B16, V3.B16
+none28:
+	TBZ $1, R4, none29
+	VST1 V3.H[0], (R6)
+	ADD $2, R6
+	VEXT $2, V3.B16, V3.B16, V3.B16
+none29:
+stored26:
+	MOVD $16(R0), R6
+	TBZ $4, R5, not1630
+	FMOVQ F2, (R6)
+	JMP stored31
+not1630:
+	TBZ $3, R5, none32
+	VST1 V2.D[0], (R6)
+	ADD $8, R6
+	VEXT $8, V2.B16, V2.B16, V2.B16
+none32:
+	TBZ $2, R5, none33
+	VST1 V2.S[0], (R6)
+	ADD $4, R6
+	VEXT $4, V2.B16, V2.B16, V2.B16
+none33:
+	TBZ $1, R5, none34
+	VST1 V2.H[0], (R6)
+	ADD $2, R6
+	VEXT $2, V2.B16, V2.B16, V2.B16
+none34:
+stored31:
+	JMP done3
+done3:
+	RET
+
 // func addScaledNEON(dst []float32, a float32, x []float32)
 TEXT ·addScaledNEON(SB), NOSPLIT, $0-56
 	MOVD dst_base+0(FP), R0

@@ -34,6 +34,17 @@ func addRows[V asmgen.Operand](t target[V]) {
 	}
 }
 
+func divideRows[V asmgen.Operand](t target[V]) {
+	k := t.newKernel("divide", vectors(fp32, "dst", "x", "y"))
+	r := rows(k, fp32, "dst", "x", "y")
+	k.each("dst_len", noPeriod, func(int) {
+		x, y := k.load(r[1]), k.load(r[2])
+		pairwise(k, divide, y, x, x)
+		k.store(x, r[0])
+	})
+	k.Return()
+}
+
 // addScaled has FP32 sums in both variants.
 func addScaled[V asmgen.Operand](t target[V]) {
 	for _, e := range variants {

@@ -84,6 +84,7 @@ func list[V asmgen.Operand](t target[V]) {
 	widen(t)
 	round(t)
 	addRows(t)
+	divideRows(t)
 	addScaled(t)
 	scale(t)
 	sumBlocks(t)
