@@ -1,3 +1,5 @@
+//go:build arrows
+
 package moe
 
 import (
