@@ -60,9 +60,9 @@ func TestPromotedRuns(t *testing.T) {
 						rounded := newMatrix[uint16](sh.m, sh.n, false, 7)
 						if sh.span == 0 {
 							ks.bf16Rounded(&s, rounded.View, a.View, b.View, mode{blocks: &scales})
-							for i, x := range leaves[0].elements(t) {
-								if x := vec.ToBF16(x); rounded.elements(t)[i] != x {
-									t.Fatalf("element %d is %#x rounded, want %#x", i, rounded.elements(t)[i], x)
+							for i, x := range rounded.elements(t) {
+								if want := vec.ToBF16(*at[float32](leaves[0].View, i/sh.n, i%sh.n)); x != want {
+									t.Fatalf("element %d is %#x rounded, want %#x", i, x, want)
 								}
 							}
 						}
