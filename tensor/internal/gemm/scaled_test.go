@@ -204,6 +204,9 @@ func TestEveryCodeAndScale(t *testing.T) {
 					if shortened(scale%127, 1) { // 0, 1, 127, 128 and 254 remain
 						continue
 					}
+					if ends := scale < 8 || scale > 246; (l%2 == 1 || l > 5) && !ends && scale%4 != 3 {
+						continue // the other layout has them
+					}
 					b.scales.fill(func() uint8 { return uint8(scale) })
 					for _, rows := range []int{k, 8} {
 						c := newMatrix[float32](k, columns, false, guard)
