@@ -4,7 +4,6 @@ go 1.26.5
 
 require (
 	github.com/apache/arrow/go/v17 v17.0.0
-	github.com/dlclark/regexp2 v1.12.0
 	github.com/klauspost/compress v1.20.4
 	github.com/klauspost/cpuid/v2 v2.4.2
 	github.com/pelletier/go-toml/v2 v2.4.3
