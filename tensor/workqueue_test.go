@@ -15,7 +15,7 @@ func TestThreadsGiveTheSameBits(t *testing.T) {
 			m, n, k := shape[0], shape[1], shape[2]
 			t.Run(fmt.Sprintf("%v/%dx%dx%d", dtype, m, n, k), func(t *testing.T) {
 				want := productsOn(t, 1, dtype, m, n, k)
-				for threads := 2; threads <= 5; threads++ {
+				for _, threads := range []int{2, 3, 5} {
 					for i, got := range productsOn(t, threads, dtype, m, n, k) {
 						if !slices.Equal(got, want[i]) {
 							t.Errorf("%d threads: product %d has other bits than on one", threads, i)

@@ -109,7 +109,9 @@ func TestFewRowsEqualBF16(t *testing.T) {
 					t.Log(m, sh, across, what)
 					checkEqualsBF16(t, a, b, across.a, across.b)
 				}
-				check("finite")
+				if check("finite"); sh.k > 100 && m%4 != 1 {
+					continue // of many blocks, some numbers of rows have the values below
+				}
 				column, k := r.IntN(sh.n), r.IntN(sh.k)
 				code, scale := at[uint8](b.Codes, column, k), at[uint8](b.Scales, column, k/format.MXBlock)
 				usual := *code
