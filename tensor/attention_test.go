@@ -172,40 +172,34 @@ func (n *naive) row(keys []int, i, head int) {
 			size.v[d] += math.Abs(p[j] * x)
 		}
 	}
-	if !n.forwardOnly {
-		n.sinks[head] -= sink * n.rowBackward(keys, p, i, head)
+	if n.forwardOnly {
+		return
 	}
-}
-
-// rowBackward adds the gradients of a query in row i, with probabilities p, and returns Σ p·dp.
-func (n *naive) rowBackward(keys []int, p []float64, i, head int) (delta float64) {
-	s, scale := n.shape, float64(n.shape.Scale)
-	qc, vc := head%s.Heads*s.KeyDim, head%s.Heads*s.ValueDim
-	do, q := part(n.do, i, vc, s.ValueDim), part(n.q, i, qc, s.KeyDim)
-	dp, size, deltaSize := make([]float64, len(p)), make([]float64, len(p)), 0.0
+	do := part(n.do, i, vc, s.ValueDim)
+	dp, terms, delta, deltaSize := make([]float64, len(p)), make([]float64, len(p)), 0.0, 0.0
 	for j, key := range keys {
 		dv, magnitude := part(n.dv, key, vc, s.ValueDim), part(n.mag.dv, key, vc, s.ValueDim)
 		for d, x := range part(n.v, key, vc, s.ValueDim).v {
 			dv.v[d] += p[j] * do.v[d]
 			magnitude.v[d] += math.Abs(p[j] * do.v[d])
 			dp[j] += do.v[d] * x
-			size[j] += math.Abs(do.v[d] * x)
+			terms[j] += math.Abs(do.v[d] * x)
 		}
 		delta += p[j] * dp[j]
-		deltaSize += p[j] * size[j]
+		deltaSize += p[j] * terms[j]
 	}
+	n.sinks[head] -= sink * delta
 	dq, magDQ := part(n.dq, i, qc, s.KeyDim), part(n.mag.dq, i, qc, s.KeyDim)
 	for j, key := range keys {
-		ds, size := scale*p[j]*(dp[j]-delta), scale*p[j]*(size[j]+deltaSize)
+		ds, size := scale*p[j]*(dp[j]-delta), scale*p[j]*(terms[j]+deltaSize)
 		dk, magDK := part(n.dk, key, qc, s.KeyDim), part(n.mag.dk, key, qc, s.KeyDim)
 		for d, k := range part(n.k, key, qc, s.KeyDim).v {
 			dq.v[d] += ds * k
 			magDQ.v[d] += math.Abs(size * k)
-			dk.v[d] += ds * q.v[d]
-			magDK.v[d] += math.Abs(size * q.v[d])
+			dk.v[d] += ds * query.v[d]
+			magDK.v[d] += math.Abs(size * query.v[d])
 		}
 	}
-	return delta
 }
 
 // part is width columns from c on of row r.
@@ -221,30 +215,24 @@ func TestCausalAttention(t *testing.T) {
 					if want == nil {
 						want = a.naive(false)
 					}
-					a.compare(t, want)
+					a.forward()
+					a.compareForward(t, want)
+					a.backward()
+					if a.ex.Mark() != (Mark{}) {
+						t.Error("scratch memory was not released")
+					}
+					near(t, "dv", a.dv.Matrix, want.dv, scaled(want.mag.dv, a.roundings()))
+					near(t, "dq", a.dq.Matrix, want.dq, scaled(want.mag.dq, a.roundings()))
+					near(t, "dk", a.dk.Matrix, want.dk, scaled(want.mag.dk, a.roundings()))
+					if s.Sinks != nil {
+						near(t, "sinks", vectorOf(s.SinkGradients), dense{1, len(want.sinks), want.sinks}, absolute(a.roundings()*float64(s.Seq)))
+					}
+					for _, r := range []region{a.o, a.dq, a.dk, a.dv} {
+						r.intact(t)
+					}
 				})
 			}
 		}
-	}
-}
-
-// compare runs both passes and compares their results.
-func (a *attention) compare(t *testing.T, want *naive) {
-	t.Helper()
-	a.forward()
-	a.compareForward(t, want)
-	a.backward()
-	if a.ex.Mark() != (Mark{}) {
-		t.Error("scratch memory was not released")
-	}
-	near(t, "dv", a.dv.Matrix, want.dv, scaled(want.mag.dv, a.roundings()))
-	near(t, "dq", a.dq.Matrix, want.dq, scaled(want.mag.dq, a.roundings()))
-	near(t, "dk", a.dk.Matrix, want.dk, scaled(want.mag.dk, a.roundings()))
-	if s := a.shape; s.Sinks != nil {
-		near(t, "sinks", vectorOf(s.SinkGradients), dense{1, len(want.sinks), want.sinks}, absolute(a.roundings()*float64(s.Seq)))
-	}
-	for _, r := range []region{a.o, a.dq, a.dk, a.dv} {
-		r.intact(t)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+
+	"spmoe/tensor/format"
 )
 
 // TestThreadsGiveTheSameBits runs every product that is split over threads with 1 to 5 of them.
@@ -58,7 +60,11 @@ func productsWith(ex *Exec, dtype DType, m, n, k int) (results [][]byte) {
 	GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends)
 	GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends)
 	GroupedWgrad(ex, dw, dy.Mat(), x.Mat(), ends, false)
-	results = append(results, attentionOn(ex, random)...)
+	codes, weights := newQuantized(rng, format.E4M3, m, k, false), newQuantized(rng, format.E5M2, n, k, false)
+	scaled := New(FP32, m, n)
+	MatMulScaled(ex, scaled.Mat(), codes.Scaled, weights.Scaled)
+	MatMulScaledAdd(ex, scaled.Mat(), codes.Scaled, weights.Scaled)
+	results = append(append(results, attentionOn(ex, random)...), scaled.Bytes())
 	return append(results, sum.Bytes(), y.Bytes(), dx.Bytes(), dw.Bytes())
 }
 

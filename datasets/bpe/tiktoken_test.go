@@ -47,7 +47,7 @@ func TestTiktokenPublished(t *testing.T) {
 }
 
 // The ids are those that tiktoken-go v0.1.8 has given, and what is written as a tokenizer.json and
-// read again gives them too. The module datasets/testdata/make compares the library on other texts.
+// read again gives them too.
 func TestTiktokenAgrees(t *testing.T) {
 	for name, want := range map[string]string{
 		"r50k_base": "112eedfab8e15efd", "p50k_base": "4484782b7533538f",

@@ -116,17 +116,14 @@ func (g *golden) run(m *Module) map[string]Tensor {
 }
 
 func (g *golden) weight(name string) (Tensor, error) {
-	x, known := g.params[name]
-	switch {
-	case known:
-		return x, nil
-	case g.config.Streams > 0:
-		x = g.v4Weight(name)
-	default:
-		x = g.tensor("model", name)
+	if _, known := g.params[name]; !known {
+		if g.config.Streams > 0 {
+			g.params[name] = g.v4Weight(name)
+		} else {
+			g.params[name] = g.tensor("model", name)
+		}
 	}
-	g.params[name] = x
-	return x, nil
+	return g.params[name], nil
 }
 
 // distance is ‖x - y‖ / ‖y‖.

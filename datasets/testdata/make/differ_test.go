@@ -1,7 +1,6 @@
 // Package main holds Apache Arrow's library as the oracle of the readers and writers of datasets:
 // every Parquet file among the test files, random tables in each layout that the library can write,
-// and token files that it reads. tiktoken-go is that of token ids. It is a separate module, so that
-// spmoe does not need the libraries.
+// and token files that it reads. It is a separate module, so that spmoe does not need the library.
 // The command make of commit ae336b0a, in this folder, has written the test files with that library
 // and parquet-go; others.mjs has written those of others.
 //

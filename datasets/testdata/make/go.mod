@@ -2,17 +2,9 @@ module make
 
 go 1.26.5
 
-require (
-	github.com/apache/arrow/go/v17 v17.0.0
-	github.com/pkoukk/tiktoken-go v0.1.8
-	github.com/pkoukk/tiktoken-go-loader v0.0.2
-)
+require github.com/apache/arrow/go/v17 v17.0.0
 
-require (
-	github.com/dlclark/regexp2 v1.12.0 // indirect
-	github.com/google/uuid v1.6.0 // indirect
-	golang.org/x/telemetry v0.0.0-20261009151841-97e8ea77aa2a // indirect
-)
+require golang.org/x/telemetry v0.0.0-20261009151841-97e8ea77aa2a // indirect
 
 require (
 	github.com/JohnCGriffin/overflow v0.0.0-20211019200055-46fa312c352c // indirect
