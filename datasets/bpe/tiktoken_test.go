@@ -17,14 +17,7 @@ func TestTiktokenPublished(t *testing.T) {
 		want           []int32
 	}{
 		{"cl100k_base", "tiktoken is great!", []int32{83, 1609, 5963, 374, 2294, 0}},
-		{"cl100k_base", "antidisestablishmentarianism", []int32{519, 85342, 34500, 479, 8997, 2191}},
-		{"cl100k_base", "2 + 2 = 4", []int32{17, 489, 220, 17, 284, 220, 19}},
-		{"cl100k_base", "お誕生日おめでとう", []int32{33334, 45918, 243, 21990, 9080, 33334, 62004, 16556, 78699}},
 		{"o200k_base", "2 + 2 = 4", []int32{17, 659, 220, 17, 314, 220, 19}},
-		{"o200k_base", "antidisestablishmentarianism", []int32{493, 129901, 376, 160388, 21203, 2367}},
-		{"o200k_base", "お誕生日おめでとう", []int32{8930, 9697, 243, 128225, 8930, 17693, 4344, 48669}},
-		{"p50k_base", "2 + 2 = 4", []int32{17, 1343, 362, 796, 604}},
-		{"r50k_base", "antidisestablishmentarianism", []int32{415, 29207, 44390, 3699, 1042}},
 		{"gpt2", "Hello world", []int32{15496, 995}},
 		{"gpt2", "\x00", []int32{50256}},
 		{"cl100k_base", "<|endoftext|>", []int32{27, 91, 8862, 728, 428, 91, 29}},
