@@ -173,7 +173,7 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 
 // TestWgradRows: parts of a gradient's rows have the bits of one product, with each format and sum.
 func TestWgradRows(t *testing.T) {
-	const rows, n, k, span = 256, 384, 128, 128
+	const rows, n, k, span = 256, 384, 48, 128
 	ex := tensor.NewExec()
 	x, dy := filled(1, tensor.BF16, rows, k, spread), filled(2, tensor.BF16, rows, n, spread)
 	for i := range dy.BF16() {

@@ -11,7 +11,7 @@ import (
 // Products with some rows or columns of a weight, in whole blocks, have the bits of those columns
 // of the whole product. The cuts are unequal.
 func TestProductsOfSlices(t *testing.T) {
-	const m, n, k = 128, 384, 640
+	const m, n, k = 24, 384, 640
 	x, dy, w := random(1, m, k), random(2, m, n), random(3, n, k)
 	mx.EachTier(t, func(t *testing.T) {
 		ex := tensor.NewExec()

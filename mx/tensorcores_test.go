@@ -53,14 +53,18 @@ func coreDot(p tensorcore.Plan, a, b coreRow) float32 {
 	var c float32
 	for k := 0; k < a.k; k += run {
 		end := min(k+run, a.k)
-		var x, y []float32
 		for i := k; i < end; i++ {
 			left, right = append(left, a.element(i)), append(right, b.element(i))
+		}
+		if scales.A, scales.B = append(scales.A, a.scale(k)), append(scales.B, b.scale(k)); p != tensorcore.B200FP4 {
+			continue
+		}
+		var x, y []float32
+		for i := k; i < end; i++ {
 			ai, aj := a.at(i)
 			bi, bj := b.at(i)
 			x, y = append(x, a.t.Format.Decode(a.t.Code(ai, aj))), append(y, b.t.Format.Decode(b.t.Code(bi, bj)))
 		}
-		scales.A, scales.B = append(scales.A, a.scale(k)), append(scales.B, b.scale(k))
 		least := -6 // of E4M3
 		if a.t.Format.Scale == mx.ScaleE8M0 {
 			least = -200

@@ -25,8 +25,9 @@ func (g *guard) around(x *tensor.Tensor) {
 	outer := x.Dims()
 	outer[0] += 2 * margin
 	whole := tensor.New(tensor.UINT8, outer...)
-	for i := range whole.U8() {
-		whole.U8()[i] = canary
+	memory := whole.U8()
+	for i := range memory {
+		memory[i] = canary
 	}
 	g.all = append(g.all, whole)
 	*x = whole.Slice(margin, outer[0]-margin)

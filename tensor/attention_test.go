@@ -73,14 +73,6 @@ func documents(seq int, begins ...int) []int32 {
 	return first
 }
 
-func eachAttention(t *testing.T, f func(t *testing.T, g *generator, s AttentionShape)) {
-	eachLayout(t, func(t *testing.T, g *generator) {
-		for _, s := range attentionShapes {
-			t.Run(fmt.Sprintf("%dx%dx%d", s.Batch, s.Seq, s.Heads), func(t *testing.T) { f(t, g, s) })
-		}
-	})
-}
-
 // attention is the operands and results of one call and its backward pass.
 type attention struct {
 	ex             *Exec
@@ -123,6 +115,7 @@ type sizes struct{ o, dq, dk, dv dense }
 // naive computes attention and its gradients row by row from the definition.
 type naive struct {
 	shape         AttentionShape
+	forwardOnly   bool
 	q, k, v, do   dense
 	o, dq, dk, dv dense
 	lse, top      []float64
@@ -130,8 +123,8 @@ type naive struct {
 	mag           sizes
 }
 
-func (a *attention) naive() *naive {
-	n := &naive{shape: a.shape, q: values(a.q.Matrix), k: values(a.k.Matrix), v: values(a.v.Matrix), do: values(a.do.Matrix)}
+func (a *attention) naive(forwardOnly bool) *naive {
+	n := &naive{shape: a.shape, forwardOnly: forwardOnly, q: values(a.q.Matrix), k: values(a.k.Matrix), v: values(a.v.Matrix), do: values(a.do.Matrix)}
 	n.compute()
 	return n
 }
@@ -144,9 +137,13 @@ func (n *naive) compute() {
 	n.sinks = make([]float64, s.Batch*s.Heads)
 	n.lse, n.top = make([]float64, 0, rows*s.Heads), make([]float64, 0, rows*s.Heads)
 	for b := range s.Batch {
+		seen := make([][]int, s.Seq)
+		for i := range seen {
+			seen[i] = n.keys(b, i)
+		}
 		for h := range s.Heads {
-			for i := range s.Seq {
-				n.row(n.keys(b, i), b*s.Seq+i, b*s.Heads+h)
+			for i, keys := range seen {
+				n.row(keys, b*s.Seq+i, b*s.Heads+h)
 			}
 		}
 	}
@@ -155,6 +152,7 @@ func (n *naive) compute() {
 // keys returns the rows of the keys that row i of sequence b attends to.
 func (n *naive) keys(b, i int) (rows []int) {
 	s := n.shape
+	rows = make([]int, 0, s.keys())
 	for j := range s.keys() {
 		chosen := s.Chosen == nil || s.Chosen[(b*s.Seq+i)*s.KeyWords()+j/64]>>(j%64)&1 == 1
 		if own := j >= s.first(b, i) && j <= i; chosen && (own || j >= s.Seq) {
@@ -168,9 +166,9 @@ func (n *naive) keys(b, i int) (rows []int) {
 func (n *naive) row(keys []int, i, head int) {
 	s, scale := n.shape, float64(n.shape.Scale)
 	qc, vc := head%s.Heads*s.KeyDim, head%s.Heads*s.ValueDim
-	scores := make([]float64, len(keys))
+	scores, query := make([]float64, len(keys)), part(n.q, i, qc, s.KeyDim)
 	for j, key := range keys {
-		scores[j] = scale * inner(part(n.q, i, qc, s.KeyDim), part(n.k, key, qc, s.KeyDim))
+		scores[j] = scale * inner(query, part(n.k, key, qc, s.KeyDim))
 	}
 	if s.Sinks != nil {
 		scores = append(scores, float64(s.Sinks[head%s.Heads]))
@@ -180,30 +178,39 @@ func (n *naive) row(keys []int, i, head int) {
 	p, scores = p[:len(keys)], scores[:len(keys)]
 	top := slices.Index(p, slices.Max(p))
 	n.lse, n.top = append(n.lse, scores[top]-math.Log(p[top])), append(n.top, scores[top])
-	do := part(n.do, i, vc, s.ValueDim)
-	dp, size, delta, deltaSize := make([]float64, len(p)), make([]float64, len(p)), 0.0, 0.0
+	o, size := part(n.o, i, vc, s.ValueDim), part(n.mag.o, i, vc, s.ValueDim)
 	for j := range p {
-		v := part(n.v, keys[j], vc, s.ValueDim)
-		for d, x := range v.v {
-			*n.o.at(i, vc+d) += p[j] * x
-			*n.mag.o.at(i, vc+d) += math.Abs(p[j] * x)
-			*n.dv.at(keys[j], vc+d) += p[j] * do.v[d]
-			*n.mag.dv.at(keys[j], vc+d) += math.Abs(p[j] * do.v[d])
+		for d, x := range part(n.v, keys[j], vc, s.ValueDim).v {
+			o.v[d] += p[j] * x
+			size.v[d] += math.Abs(p[j] * x)
+		}
+	}
+	if n.forwardOnly {
+		return
+	}
+	do := part(n.do, i, vc, s.ValueDim)
+	dp, terms, delta, deltaSize := make([]float64, len(p)), make([]float64, len(p)), 0.0, 0.0
+	for j, key := range keys {
+		dv, magnitude := part(n.dv, key, vc, s.ValueDim), part(n.mag.dv, key, vc, s.ValueDim)
+		for d, x := range part(n.v, key, vc, s.ValueDim).v {
+			dv.v[d] += p[j] * do.v[d]
+			magnitude.v[d] += math.Abs(p[j] * do.v[d])
 			dp[j] += do.v[d] * x
-			size[j] += math.Abs(do.v[d] * x)
+			terms[j] += math.Abs(do.v[d] * x)
 		}
 		delta += p[j] * dp[j]
-		deltaSize += p[j] * size[j]
+		deltaSize += p[j] * terms[j]
 	}
 	n.sinks[head] -= sink * delta
-	for j := range p {
-		ds, size := scale*p[j]*(dp[j]-delta), scale*p[j]*(size[j]+deltaSize)
-		for d := range s.KeyDim {
-			q, k := *n.q.at(i, qc+d), *n.k.at(keys[j], qc+d)
-			*n.dq.at(i, qc+d) += ds * k
-			*n.mag.dq.at(i, qc+d) += math.Abs(size * k)
-			*n.dk.at(keys[j], qc+d) += ds * q
-			*n.mag.dk.at(keys[j], qc+d) += math.Abs(size * q)
+	dq, magDQ := part(n.dq, i, qc, s.KeyDim), part(n.mag.dq, i, qc, s.KeyDim)
+	for j, key := range keys {
+		ds, size := scale*p[j]*(dp[j]-delta), scale*p[j]*(terms[j]+deltaSize)
+		dk, magDK := part(n.dk, key, qc, s.KeyDim), part(n.mag.dk, key, qc, s.KeyDim)
+		for d, k := range part(n.k, key, qc, s.KeyDim).v {
+			dq.v[d] += ds * k
+			magDQ.v[d] += math.Abs(size * k)
+			dk.v[d] += ds * query.v[d]
+			magDK.v[d] += math.Abs(size * query.v[d])
 		}
 	}
 }
@@ -212,27 +219,41 @@ func (n *naive) row(keys []int, i, head int) {
 func part(m dense, r, c, width int) dense { return dense{1, width, m.row(r)[c : c+width]} }
 
 func TestCausalAttention(t *testing.T) {
-	eachAttention(t, func(t *testing.T, g *generator, s AttentionShape) {
-		a := newAttention(g, s)
-		want := a.naive()
-		a.forward()
-		near(t, "o", a.o.Matrix, want.o, scaled(want.mag.o, a.roundings()))
-		near(t, "lse", vectorOf(a.lse), dense{1, len(want.lse), want.lse}, absolute(1e-5))
-		near(t, "top", vectorOf(a.top), dense{1, len(want.top), want.top}, absolute(1e-5))
-		a.backward()
-		if a.ex.Mark() != (Mark{}) {
-			t.Error("scratch memory was not released")
+	for _, dtype := range floats {
+		for i, s := range attentionShapes {
+			var want *naive // the same for all margins
+			for _, margin := range margins {
+				t.Run(fmt.Sprintf("%v/%dx%dx%d/margin=%d", dtype, s.Batch, s.Seq, s.Heads, margin), func(t *testing.T) {
+					a := newAttention(&generator{rand.New(rand.NewPCG(uint64(dtype), uint64(i))), dtype, margin}, s)
+					if want == nil {
+						want = a.naive(false)
+					}
+					a.forward()
+					a.compareForward(t, want)
+					a.backward()
+					if a.ex.Mark() != (Mark{}) {
+						t.Error("scratch memory was not released")
+					}
+					near(t, "dv", a.dv.Matrix, want.dv, scaled(want.mag.dv, a.roundings()))
+					near(t, "dq", a.dq.Matrix, want.dq, scaled(want.mag.dq, a.roundings()))
+					near(t, "dk", a.dk.Matrix, want.dk, scaled(want.mag.dk, a.roundings()))
+					if s.Sinks != nil {
+						near(t, "sinks", vectorOf(s.SinkGradients), dense{1, len(want.sinks), want.sinks}, absolute(a.roundings()*float64(s.Seq)))
+					}
+					for _, r := range []region{a.o, a.dq, a.dk, a.dv} {
+						r.intact(t)
+					}
+				})
+			}
 		}
-		near(t, "dv", a.dv.Matrix, want.dv, scaled(want.mag.dv, a.roundings()))
-		near(t, "dq", a.dq.Matrix, want.dq, scaled(want.mag.dq, a.roundings()))
-		near(t, "dk", a.dk.Matrix, want.dk, scaled(want.mag.dk, a.roundings()))
-		if s.Sinks != nil {
-			near(t, "sinks", vectorOf(s.SinkGradients), dense{1, len(want.sinks), want.sinks}, absolute(a.roundings()*float64(s.Seq)))
-		}
-		for _, r := range []region{a.o, a.dq, a.dk, a.dv} {
-			r.intact(t)
-		}
-	})
+	}
+}
+
+func (a *attention) compareForward(t *testing.T, want *naive) {
+	t.Helper()
+	near(t, "o", a.o.Matrix, want.o, scaled(want.mag.o, a.roundings()))
+	near(t, "lse", vectorOf(a.lse), dense{1, len(want.lse), want.lse}, absolute(1e-5))
+	near(t, "top", vectorOf(a.top), dense{1, len(want.top), want.top}, absolute(1e-5))
 }
 
 // TestAttentionRescales: scores that grow from key block to key block, slowly or so fast that
@@ -246,11 +267,9 @@ func TestAttentionRescales(t *testing.T) {
 				set(a.q.Matrix, i, 0, 1)
 				set(a.k.Matrix, i, 0, growth*float64(i))
 			}
-			want := a.naive()
+			want := a.naive(true)
 			a.forward()
-			near(t, "o", a.o.Matrix, want.o, scaled(want.mag.o, a.roundings()))
-			near(t, "lse", vectorOf(a.lse), dense{1, len(want.lse), want.lse}, absolute(1e-5))
-			near(t, "top", vectorOf(a.top), dense{1, len(want.top), want.top}, absolute(1e-5))
+			a.compareForward(t, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -73,8 +72,11 @@ func decodeCode(f *format.Element, code uint8) float64 {
 func TestMatMulScaled(t *testing.T) {
 	for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {3, 70, 64}, {20, 33, 100}, {40, 65, 300}, {2, 130, 2080}, {5, 6, 0}} {
 		for l := range 4 {
-			for _, fa := range scaledElements {
-				for _, fb := range scaledElements {
+			for x, fa := range scaledElements {
+				for y, fb := range scaledElements {
+					if (x+y+l)%2 == 1 { // each element in each layout, with half of the others
+						continue
+					}
 					t.Run(fmt.Sprintf("%v,%d,%v,%v", s, l, fa, fb), func(t *testing.T) {
 						r := rand.New(rand.NewPCG(uint64(s.k), uint64(l)))
 						a, b := newQuantized(r, fa, s.m, s.k, l&1 == 1), newQuantized(r, fb, s.n, s.k, l&2 == 2)
@@ -82,8 +84,9 @@ func TestMatMulScaled(t *testing.T) {
 						start := random(1, FP32, s.m, s.n)
 						for i := range want.v {
 							size.v[i] = math.Abs(float64(start.F32()[i]))
-							for k := range s.k {
-								p := *a.values.at(i/s.n, k) * *b.values.at(i%s.n, k)
+							other := b.values.row(i % s.n)
+							for k, x := range a.values.row(i / s.n) {
+								p := x * other[k]
 								want.v[i] += p
 								size.v[i] += math.Abs(p)
 							}
@@ -101,26 +104,6 @@ func TestMatMulScaled(t *testing.T) {
 						near(t, "sum", start.Mat(), want, scaled(size, float64(s.k+2)*0x1p-24))
 					})
 				}
-			}
-		}
-	}
-}
-
-func TestScaledThreadsGiveTheSameBits(t *testing.T) {
-	for _, m := range []int{2, 48, 400} {
-		r := rand.New(rand.NewPCG(3, uint64(m)))
-		a, b := newQuantized(r, format.E4M3, m, 2100, false), newQuantized(r, format.E5M2, 161, 2100, false)
-		var one []byte
-		for threads := 1; threads <= 3; threads++ {
-			ex := NewParallelExec(threads)
-			c := New(FP32, m, 161)
-			MatMulScaled(ex, c.Mat(), a.Scaled, b.Scaled)
-			MatMulScaledAdd(ex, c.Mat(), a.Scaled, b.Scaled)
-			ex.Close()
-			if threads == 1 {
-				one = c.Bytes()
-			} else if !bytes.Equal(c.Bytes(), one) {
-				t.Errorf("%d rows: %d threads give other bits than one", m, threads)
 			}
 		}
 	}

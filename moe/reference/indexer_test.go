@@ -111,6 +111,7 @@ func (g *golden) indexLoss(warmup bool, param string, at int, by float64) float6
 		c.Given, c.Warmup, c.Backward = known(values), warmup, false
 		c.Param = func(name string) (Tensor, error) {
 			x, err := g.weight(name)
+			x.Data = slices.Clone(x.Data)
 			if name == param {
 				x.Data[at] += by
 			}

@@ -6,7 +6,7 @@
 // same way. They are printed as bytes, with the instruction in a comment. A [File] returns the text
 // of the .s file and of the .go declarations. A [Func] prints one function:
 //
-//	f := asmgen.NewFile("example", "go run ./asm", "amd64 && !purego")
+//	f := asmgen.NewFile("example", "go run ./_asm", "amd64 && !purego")
 //	fn := f.Func("addOne", "addOne adds 1 to n (> 0) groups of 16 floats.",
 //		asmgen.Arg("x", "unsafe.Pointer"), asmgen.Arg("n", "int"))
 //	x, n := fn.Load("x"), fn.Load("n")

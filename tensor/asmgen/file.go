@@ -19,7 +19,7 @@ type File struct {
 	constants                  []string
 }
 
-// NewFile begins a file of package pkg for amd64. generator, such as "go run ./asm", is named in
+// NewFile begins a file of package pkg for amd64. generator, such as "go run ./_asm", is named in
 // the first line. constraint is the text after go:build.
 func NewFile(pkg, generator, constraint string) *File {
 	return &File{arch: amd64, pkg: pkg, generator: generator, constraint: constraint}

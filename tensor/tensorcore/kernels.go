@@ -1,6 +1,6 @@
 package tensorcore
 
-//go:generate go run ./asm
+//go:generate go run ./_asm
 
 // The choice of kernels by instruction tier.
 

@@ -5,7 +5,7 @@
 // FP32. The kernel says where it might, and there the definition must decide.
 package normal
 
-//go:generate go run ./asm
+//go:generate go run ./_asm
 
 import (
 	"unsafe"

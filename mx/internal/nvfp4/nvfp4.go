@@ -5,7 +5,7 @@
 // A vector has 16 FP32. All lengths are whole vectors and greater than 0.
 package nvfp4
 
-//go:generate go run ./asm
+//go:generate go run ./_asm
 
 import "unsafe"
 

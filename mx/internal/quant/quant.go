@@ -13,7 +13,7 @@
 // The lane kernels carry out the definition in FP32, for any format (see Grid).
 package quant
 
-//go:generate go run ./asm
+//go:generate go run ./_asm
 
 import "unsafe"
 

@@ -1,6 +1,6 @@
 package gemm
 
-//go:generate go run ./asm
+//go:generate go run ./_asm
 
 import (
 	"fmt"

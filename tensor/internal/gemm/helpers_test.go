@@ -130,9 +130,10 @@ func eachShape(t *testing.T, f func(t *testing.T, r *rand.Rand, m, n, k int, aT,
 func shortened(size, limit int) bool { return testing.Short() && size > limit }
 
 // poison fills the scratch memory with NaNs, which appear in a result that uses unwritten memory.
+// Products of the shapes here use less than a megabyte of each buffer.
 func (s *Scratch) poison() {
 	for _, b := range []*buffer{&s.a, &s.spans, &s.rows[0], &s.rows[1], &s.b, &s.sums, &s.edge, &s.chunks, &s.partial, &s.decoded[0], &s.decoded[1]} {
-		for done := 0; done < len(b.words); {
+		for done := 0; done < min(len(b.words), 1<<18); {
 			done += copy(b.words[done:], nans)
 		}
 	}

@@ -109,7 +109,9 @@ func TestFewRowsEqualBF16(t *testing.T) {
 					t.Log(m, sh, across, what)
 					checkEqualsBF16(t, a, b, across.a, across.b)
 				}
-				check("finite")
+				if check("finite"); sh.k > 100 && m%4 != 1 {
+					continue // of many blocks, some numbers of rows have the values below
+				}
 				column, k := r.IntN(sh.n), r.IntN(sh.k)
 				code, scale := at[uint8](b.Codes, column, k), at[uint8](b.Scales, column, k/format.MXBlock)
 				usual := *code
@@ -203,6 +205,9 @@ func TestEveryCodeAndScale(t *testing.T) {
 				for scale = range 255 {
 					if shortened(scale%127, 1) { // 0, 1, 127, 128 and 254 remain
 						continue
+					}
+					if ends := scale < 8 || scale > 246; (l%2 == 1 || l > 5) && !ends && scale%4 != 3 {
+						continue // the other layout has them
 					}
 					b.scales.fill(func() uint8 { return uint8(scale) })
 					for _, rows := range []int{k, 8} {

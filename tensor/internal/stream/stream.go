@@ -2,7 +2,7 @@
 // read again. It also sums rows that other ranks have left in their own memory.
 package stream
 
-//go:generate go run ./asm
+//go:generate go run ./_asm
 
 import (
 	"fmt"

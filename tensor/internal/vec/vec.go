@@ -13,7 +13,7 @@
 // enforce this on compilers that would otherwise fuse the two.
 package vec
 
-//go:generate go run ./asm
+//go:generate go run ./_asm
 
 // chunk is the largest number of elements per kernel call. Assembly cannot be preempted, so the
 // functions of vec_chunks.go call themselves for each chunk of a longer slice. Each call enters

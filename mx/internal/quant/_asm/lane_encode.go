@@ -14,7 +14,7 @@ type laneFile struct {
 }
 
 func newLaneFile() *laneFile {
-	f := asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego")
+	f := asmgen.NewFile("quant", "go run ./_asm", "amd64 && !purego")
 	all := func(name string, w uint32) asmgen.Mem { return f.Data32(name, w, w, w, w, w, w, w, w) }
 	return &laneFile{f, all("magnitude", 1<<31-1), all("exponent", 0xff<<23), f.Data32("order", 0, 4, 1, 5, 2, 6, 3, 7),
 		all("quiet", 0x1ff<<22)}

@@ -7,7 +7,7 @@ func main() { asmgen.Main(files()) }
 
 // files returns the text of the generated files by name.
 func files() map[string]string {
-	f := asmgen.NewFile("nvfp4", "go run ./asm", "amd64 && !purego")
+	f := asmgen.NewFile("nvfp4", "go run ./_asm", "amd64 && !purego")
 	amaxBlocks(f)
 	amaxWords(f)
 	scales(f)

@@ -25,7 +25,7 @@ var units = []unit{
 func files() map[string]string {
 	all := map[string]string{}
 	for _, m := range []*machine{{name: "AVX2", file: "kernels_avx2_amd64", bytes: 32, rows: 2}, {name: "AVX512", file: "kernels_avx512_amd64", bytes: 64, rows: 4}} {
-		m.File = asmgen.NewFile("tensorcore", "go run ./asm", "amd64 && !purego")
+		m.File = asmgen.NewFile("tensorcore", "go run ./_asm", "amd64 && !purego")
 		m.words = map[string]asmgen.Mem{}
 		for _, u := range units {
 			m.chain(u)
@@ -34,7 +34,7 @@ func files() map[string]string {
 		m.promote()
 		all[m.file+".s"], all[m.file+".go"] = m.Asm(), m.Stubs()
 	}
-	neon := asmgen.NewFileARM64("tensorcore", "go run ./asm", "arm64 && !purego")
+	neon := asmgen.NewFileARM64("tensorcore", "go run ./_asm", "arm64 && !purego")
 	for _, u := range units {
 		neonChain(neon, u)
 	}

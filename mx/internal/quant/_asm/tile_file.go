@@ -58,7 +58,7 @@ type tileFile struct {
 }
 
 func newTileFile() *tileFile {
-	f := &tileFile{File: asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego"), bytes: map[uint8]asmgen.Mem{}}
+	f := &tileFile{File: asmgen.NewFile("quant", "go run ./_asm", "amd64 && !purego"), bytes: map[uint8]asmgen.Mem{}}
 	f.Constant("len(Work{})", workSize)
 	var odd, even, right, pairs []byte
 	for i := range 64 {

@@ -6,7 +6,7 @@ package main
 import "spmoe/tensor/asmgen"
 
 func neonLanes() *asmgen.File {
-	f := asmgen.NewFileARM64("quant", "go run ./asm", "arm64 && !purego")
+	f := asmgen.NewFileARM64("quant", "go run ./_asm", "arm64 && !purego")
 	neonAmaxRows(f)
 	neonAmaxCols(f)
 	neonEncode(f, "laneEncodeRows", false)

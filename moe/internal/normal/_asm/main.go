@@ -8,7 +8,7 @@ import (
 )
 
 func main() {
-	f := asmgen.NewFile("normal", "go run ./asm", "amd64 && !purego")
+	f := asmgen.NewFile("normal", "go run ./_asm", "amd64 && !purego")
 	draw(f)
 	asmgen.Main(map[string]string{"normal_avx512_amd64.s": f.Asm(), "normal_avx512_amd64.go": f.Stubs()})
 }

@@ -14,10 +14,10 @@ func files() map[string]string {
 		out[name+"_"+arch+".go"] = f.Stubs()
 	}
 	for name, fill := range filesAMD64 {
-		add(name, "amd64", asmgen.NewFile("gemm", "go run ./asm", "amd64 && !purego"), fill)
+		add(name, "amd64", asmgen.NewFile("gemm", "go run ./_asm", "amd64 && !purego"), fill)
 	}
 	for name, fill := range filesARM64 {
-		add(name, "arm64", asmgen.NewFileARM64("gemm", "go run ./asm", "arm64 && !purego"), fill)
+		add(name, "arm64", asmgen.NewFileARM64("gemm", "go run ./_asm", "arm64 && !purego"), fill)
 	}
 	return out
 }

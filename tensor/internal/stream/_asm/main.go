@@ -7,9 +7,9 @@ func main() { asmgen.Main(files()) }
 
 // files returns the contents of all generated files by name.
 func files() map[string]string {
-	f := asmgen.NewFile("stream", "go run ./asm", "amd64 && !purego")
+	f := asmgen.NewFile("stream", "go run ./_asm", "amd64 && !purego")
 	copyLines(f)
-	sum := asmgen.NewFile("stream", "go run ./asm", "amd64 && !purego")
+	sum := asmgen.NewFile("stream", "go run ./_asm", "amd64 && !purego")
 	sumRows(sum)
 	return map[string]string{
 		"copy_avx2_amd64.s": f.Asm(), "copy_avx2_amd64.go": f.Stubs(),
