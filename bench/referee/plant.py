@@ -38,7 +38,7 @@ FAMILIES = {
 }
 
 
-def config_of(family, hidden, layers=3):
+def config_of(family, hidden, layers=3, **others):
     """A model of the family whose other widths follow from its hidden size."""
     heads = max(4, hidden // 64)
     common = dict(
@@ -76,7 +76,7 @@ def config_of(family, hidden, layers=3):
             n_routed_experts=16, n_shared_experts=1, first_k_dense_replace=1, num_key_value_heads=heads // 2, head_dim=32, n_group=1, topk_group=1,
             norm_topk_prob=True, routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True, rope_parameters=rope | {"partial_rotary_factor": 0.5},
         )
-    return FAMILIES[family][0](**common)
+    return FAMILIES[family][0](**common | others)
 
 
 def randomize(model, seed, outliers=False):

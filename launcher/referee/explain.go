@@ -41,10 +41,6 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 	if line.wrong()[0].Statistic == "shape" && t.module.Kind != reference.Pool || !local && !(gone && len(j.repeats) == 1) {
 		return nil
 	}
-	judged := line.worst("gradient")
-	if t.module.Kind == reference.Linear && judged != nil && !judged.Wrong() && len(line.wrong("output")) > 0 && len(line.wrong("grad_input")) > 0 {
-		return []Cause{{Name: "weight_other", Says: "the weight that it used is not the one in the folder: the weight's own gradient is right, the output and the gradient of the input are not"}}
-	}
 	few := t.sample(line, local)
 	far := t.missed(t.exact, few)
 	try := func(all []hypothesis) {
@@ -61,6 +57,13 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 				causes = append(causes, Cause{h.name, h.says, s})
 			}
 		}
+	}
+	if try(j.casts(t)); len(causes) > 0 {
+		return causes[:1]
+	}
+	judged := line.worst("gradient")
+	if t.module.Kind == reference.Linear && judged != nil && !judged.Wrong() && len(line.wrong("output")) > 0 && len(line.wrong("grad_input")) > 0 {
+		return []Cause{{Name: "weight_other", Says: "the weight that it used is not the one in the folder: the weight's own gradient is right, the output and the gradient of the input are not"}}
 	}
 	if try(t.mistakes(line, local)); len(causes) == 0 {
 		if cause := t.lostChoices(); cause != nil {

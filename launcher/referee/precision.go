@@ -63,6 +63,9 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 		base.Autocast = reference.FP16
 	}
 	ways := threeWays(base)
+	if m.Kind == reference.Linear && j.quantized(m.Path) { // a moved input has other codes
+		ways = ways[:2]
+	}
 	switch m.Kind {
 	case reference.Router, reference.Index, reference.IndexLoss, reference.Loss, reference.Residual, reference.Handover, reference.Embedding, reference.Mix:
 		ways = ways[:2] // these read exactly what was recorded: a moved input would excuse a lower precision

@@ -35,25 +35,25 @@ func load(t *testing.T, file, name string) *node {
 // The casts are those of torchao, bit for bit.
 func TestCasts(t *testing.T) {
 	const mxFile, blocks = "mx_quantize", "fp8_block_quantize"
+	x := func(q *Recipe) Cast { return q[forward][0] }
+	w := func(q *Recipe) Cast { return q[forward][1] }
+	dy := func(q *Recipe) Cast { return q[dgrad][0] }
 	for _, c := range []struct {
 		file, x, codes, scales, recipe string
-		is                             operand
+		cast                           func(q *Recipe) Cast
 	}{
-		{mxFile, "x", "e4m3_floor_data", "e4m3_floor_scale", "mxfp8", input}, {mxFile, "x", "e4m3_rceil_data", "e4m3_rceil_scale", "mxfp8_rceil", weight},
-		{mxFile, "xb", "bf16_e4m3_rceil_data", "bf16_e4m3_rceil_scale", "mxfp8_rceil", outputGradient},
-		{blocks, "x", "x_free_codes", "x_free_scales", "blockwise", input}, {blocks, "w", "w_free_codes", "w_free_scales", "blockwise", weight},
-		{blocks, "x", "xT_free_codes", "xT_free_scales", "blockwise", outputGradient},
+		{mxFile, "x", "e4m3_floor_data", "e4m3_floor_scale", "mxfp8", x}, {mxFile, "x", "e4m3_rceil_data", "e4m3_rceil_scale", "mxfp8_rceil", w},
+		{mxFile, "xb", "bf16_e4m3_rceil_data", "bf16_e4m3_rceil_scale", "mxfp8_rceil", dy},
+		{blocks, "x", "x_free_codes", "x_free_scales", "blockwise", x}, {blocks, "w", "w_free_codes", "w_free_scales", "blockwise", w},
+		{blocks, "x", "xT_free_codes", "xT_free_scales", "blockwise", dy},
 	} {
 		x, codes, scales := load(t, c.file, c.x), load(t, c.file, c.codes), load(t, c.file, c.scales)
 		m := view(x)
 		if c.codes[:2] == "xT" {
 			m = m.transposed()
 		}
-		recipe := Recipes[c.recipe]
-		got, block, seen, other := recipe.cast(m, c.is).data, recipe.Inputs, 0, 0
-		if c.is == weight {
-			block = recipe.Weights
-		}
+		cast := c.cast(Recipes[c.recipe])
+		got, block, seen, other := cast.apply(m, false).data, cast.Block, 0, 0
 		for i, code := range codes.data {
 			r, k, at := i/m.cols, i%m.cols, i
 			if m.flipped {
@@ -84,7 +84,7 @@ func TestCasts(t *testing.T) {
 			t.Errorf("%g is %g in E5M2, want %g", x, got, want)
 		}
 	}
-	if q := Recipes["tensorwise"]; q.cast(matrix{data: []float64{1, 0.2}, rows: 2, cols: 1}, outputGradient).data[1] != 12288*q.Scale(1, 57344) {
+	if c := dy(Recipes["tensorwise"]); c.apply(matrix{data: []float64{1, 0.2}, rows: 2, cols: 1}, false).data[1] != 12288*c.Scale.of(1, 57344) {
 		t.Error("output gradients are not in E5M2")
 	}
 }
