@@ -33,19 +33,19 @@ var changes = []struct {
 	name, says string
 	of         func(c reference.Cast) reference.Cast
 }{
-	{"off", "is not cast to 8 bits", func(c reference.Cast) reference.Cast { return reference.Cast{Off: true} }},
-	{"e4m3", "is in E4M3", func(c reference.Cast) reference.Cast { c.E5M2 = false; return c }},
-	{"e5m2", "is in E5M2", func(c reference.Cast) reference.Cast { c.E5M2 = true; return c }},
-	{"other_axis", "has its scales along the other axis", func(c reference.Cast) reference.Cast {
+	{"off", "no cast to 8 bits", func(c reference.Cast) reference.Cast { return reference.Cast{Off: true} }},
+	{"e4m3", "E4M3", func(c reference.Cast) reference.Cast { c.E5M2 = false; return c }},
+	{"e5m2", "E5M2", func(c reference.Cast) reference.Cast { c.E5M2 = true; return c }},
+	{"other_axis", "scales along the other axis", func(c reference.Cast) reference.Cast {
 		c.Block[0], c.Block[1] = c.Block[1], c.Block[0]
 		return c
 	}},
-	{"one_scale", "has one scale", func(c reference.Cast) reference.Cast { c.Block = [2]int{}; return c }},
-	{"rows", "has a scale per row", func(c reference.Cast) reference.Cast { c.Block = [2]int{1, 0}; return c }},
-	{"blocks", "has a scale per 1x128", func(c reference.Cast) reference.Cast { c.Block = [2]int{1, 128}; return c }},
-	{"scale_free", "has scales that are no powers of two", func(c reference.Cast) reference.Cast { c.Scale = reference.Free; return c }},
-	{"scale_up", "has scales that are rounded up to powers of two", func(c reference.Cast) reference.Cast { c.Scale = reference.Ceil; return c }},
-	{"scale_floor", "has scales by OCP's rule, which saturates", func(c reference.Cast) reference.Cast { c.Scale = reference.Floor; return c }},
+	{"one_scale", "one scale", func(c reference.Cast) reference.Cast { c.Block = [2]int{}; return c }},
+	{"rows", "a scale per row", func(c reference.Cast) reference.Cast { c.Block = [2]int{1, 0}; return c }},
+	{"blocks", "a scale per 1x128", func(c reference.Cast) reference.Cast { c.Block = [2]int{1, 128}; return c }},
+	{"scale_free", "scales that are no powers of two", func(c reference.Cast) reference.Cast { c.Scale = reference.Free; return c }},
+	{"scale_up", "scales that are rounded up to powers of two", func(c reference.Cast) reference.Cast { c.Scale = reference.Ceil; return c }},
+	{"scale_floor", "scales by OCP's rule, which saturates", func(c reference.Cast) reference.Cast { c.Scale = reference.Floor; return c }},
 }
 
 // casts returns hypotheses of a linear layer: its operands are cast to 8 bits, or not, in another
@@ -77,7 +77,7 @@ func (j *judge) casts(t *trial) (all []hypothesis) {
 			if !slices.Contains(tried, q) {
 				tried = append(tried, q)
 				name := strings.ReplaceAll(strings.TrimPrefix(o.name, "the "), " ", "_")
-				add("fp8_"+name+"_"+change.name, "FP8: "+o.name+" "+change.says, &q)
+				add("fp8_"+name+"_"+change.name, "FP8: "+change.says+" for "+o.name, &q)
 			}
 		}
 	}
