@@ -160,8 +160,8 @@ def own(model, recipe, mistake, only=None):
 # The mistakes: who makes them, the recipe, and what `check` should say.
 MISTAKES = {
     "stale_scale": (own, "tensorwise", "scale"), "amax_of_one_row": (own, "tensorwise", "scale"), "scale_missing_in_dgrad": (own, "tensorwise", "× the reference"),
-    "input_other_axis": (own, "blockwise", "other axis for the input in forward"), "weight_other_blocks": (own, "blockwise", "1x128 for the weight in forward"),
-    "weight_cast_once": (own, "mxfp8_rceil", "axis for the weight in dgrad"), "gradient_in_e4m3": (by_ao, "tensorwise", "E4M3 for the output gradient"),
+    "input_other_axis": (own, "blockwise", "other axis for the input in forward"), "weight_other_blocks": (own, "blockwise", "1x128 elements for the weight in forward"),
+    "weight_cast_once": (own, "mxfp8_rceil", "axis for the weight in dgrad"), "gradient_in_e4m3": (by_ao, "tensorwise", "E4M3, for the output gradient"),
     "scale_floor": (by_ao, "mxfp8_rceil", "fp8_mxfp8:"), "scale_no_power": (by_ao, "rowwise", "no powers of two"), "wgrad_in_bf16": (by_ao, "rowwise", "no cast .* wgrad"),
     "stays_bf16": (None, "tensorwise", "fp8_missing"), "head_quantized": (by_ao, "tensorwise", "fp8_tensorwise"),
 }  # fmt: skip

@@ -8,44 +8,40 @@ import (
 	"spmoe/moe/reference"
 )
 
-// operands are what a mistake in a cast to 8 bits is about: operands by product, as in a Recipe.
-var operands = []struct {
+// castOperands are what a mistake in a cast to 8 bits is about: operands by product, as in a Recipe.
+var castOperands = []struct {
 	name string
 	at   [][2]int
 }{
-	{"the input", [][2]int{{0, 0}, {2, 1}}},
-	{"the weight", [][2]int{{0, 1}, {1, 1}}},
-	{"the output gradient", [][2]int{{1, 0}, {2, 0}}},
-	{"the input in forward", [][2]int{{0, 0}}},
-	{"the weight in forward", [][2]int{{0, 1}}},
-	{"the output gradient in dgrad", [][2]int{{1, 0}}},
-	{"the weight in dgrad", [][2]int{{1, 1}}},
-	{"the output gradient in wgrad", [][2]int{{2, 0}}},
-	{"the input in wgrad", [][2]int{{2, 1}}},
-	{"both operands of forward", [][2]int{{0, 0}, {0, 1}}},
-	{"both operands of dgrad", [][2]int{{1, 0}, {1, 1}}},
-	{"both operands of wgrad", [][2]int{{2, 0}, {2, 1}}},
-	{"each operand", [][2]int{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}}},
+	{"input", [][2]int{{0, 0}, {2, 1}}},
+	{"weight", [][2]int{{0, 1}, {1, 1}}},
+	{"output gradient", [][2]int{{1, 0}, {2, 0}}},
+	{"input in forward", [][2]int{{0, 0}}},
+	{"weight in forward", [][2]int{{0, 1}}},
+	{"output gradient in dgrad", [][2]int{{1, 0}}},
+	{"weight in dgrad", [][2]int{{1, 1}}},
+	{"output gradient in wgrad", [][2]int{{2, 0}}},
+	{"input in wgrad", [][2]int{{2, 1}}},
+	{"operands of forward", [][2]int{{0, 0}, {0, 1}}},
+	{"operands of dgrad", [][2]int{{1, 0}, {1, 1}}},
+	{"operands of wgrad", [][2]int{{2, 0}, {2, 1}}},
+	{"operands of all products", [][2]int{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}}},
 }
 
-// changes are what is wrong with the cast of an operand.
-var changes = []struct {
+// castMistakes are what may be wrong with the cast of an operand.
+var castMistakes = []struct {
 	name, says string
-	of         func(c reference.Cast) reference.Cast
+	make       func(c *reference.Cast)
 }{
-	{"off", "no cast to 8 bits", func(c reference.Cast) reference.Cast { return reference.Cast{Off: true} }},
-	{"e4m3", "E4M3", func(c reference.Cast) reference.Cast { c.E5M2 = false; return c }},
-	{"e5m2", "E5M2", func(c reference.Cast) reference.Cast { c.E5M2 = true; return c }},
-	{"other_axis", "scales along the other axis", func(c reference.Cast) reference.Cast {
-		c.Block[0], c.Block[1] = c.Block[1], c.Block[0]
-		return c
-	}},
-	{"one_scale", "one scale", func(c reference.Cast) reference.Cast { c.Block = [2]int{}; return c }},
-	{"rows", "a scale per row", func(c reference.Cast) reference.Cast { c.Block = [2]int{1, 0}; return c }},
-	{"blocks", "a scale per 1x128", func(c reference.Cast) reference.Cast { c.Block = [2]int{1, 128}; return c }},
-	{"scale_free", "scales that are no powers of two", func(c reference.Cast) reference.Cast { c.Scale = reference.Free; return c }},
-	{"scale_up", "scales that are rounded up to powers of two", func(c reference.Cast) reference.Cast { c.Scale = reference.Ceil; return c }},
-	{"scale_floor", "scales by OCP's rule, which saturates", func(c reference.Cast) reference.Cast { c.Scale = reference.Floor; return c }},
+	{"off", "no cast to 8 bits", func(c *reference.Cast) { *c = reference.Cast{Off: true} }},
+	{"other_type", "the other type of 8 bits, E5M2 or E4M3,", func(c *reference.Cast) { c.E5M2 = !c.E5M2 }},
+	{"other_axis", "scales along the other axis", func(c *reference.Cast) { c.Block[0], c.Block[1] = c.Block[1], c.Block[0] }},
+	{"one_scale", "one scale", func(c *reference.Cast) { c.Block = [2]int{} }},
+	{"row_scales", "a scale per row", func(c *reference.Cast) { c.Block = [2]int{1, 0} }},
+	{"block_scales", "a scale per 1x128 elements", func(c *reference.Cast) { c.Block = [2]int{1, 128} }},
+	{"free_scales", "scales that are no powers of two", func(c *reference.Cast) { c.Scale = reference.Free }},
+	{"ceil_scales", "scales that are rounded up to powers of two", func(c *reference.Cast) { c.Scale = reference.Ceil }},
+	{"floor_scales", "scales by OCP's rule, under which the largest values saturate,", func(c *reference.Cast) { c.Scale = reference.Floor }},
 }
 
 // casts returns hypotheses of a linear layer: its operands are cast to 8 bits, or not, in another
@@ -54,30 +50,29 @@ func (j *judge) casts(t *trial) (all []hypothesis) {
 	if t.module.Kind != reference.Linear {
 		return nil
 	}
-	stated, tried := j.recipe(t.module.Path), []reference.Recipe{}
 	add := func(name, says string, q *reference.Recipe) {
-		all = append(all, hypothesis{name: name, says: says, change: func(c *reference.Call) {
+		all = append(all, hypothesis{name: "fp8_" + name, says: "FP8: " + says, change: func(c *reference.Call) {
 			c.Rounding.Recipe = func(string) *reference.Recipe { return q }
 		}})
 	}
 	for _, name := range slices.Sorted(maps.Keys(reference.Recipes)) {
-		add("fp8_"+name, "its products are those of the FP8 recipe "+name, reference.Recipes[name])
+		add(name, "the recipe is "+name, reference.Recipes[name])
 	}
+	stated := j.recipe(t.module.Path)
 	if stated == nil {
 		return all
 	}
-	add("fp8_missing", "its operands are not cast to 8 bits", nil)
-	tried = append(tried, *stated)
-	for _, o := range operands {
-		for _, change := range changes {
+	add("missing", "no operand is cast to 8 bits", nil)
+	tried := []reference.Recipe{*stated}
+	for _, o := range castOperands {
+		for _, mistake := range castMistakes {
 			q := *stated
 			for _, at := range o.at {
-				q[at[0]][at[1]] = change.of(q[at[0]][at[1]])
+				mistake.make(&q[at[0]][at[1]])
 			}
 			if !slices.Contains(tried, q) {
 				tried = append(tried, q)
-				name := strings.ReplaceAll(strings.TrimPrefix(o.name, "the "), " ", "_")
-				add("fp8_"+name+"_"+change.name, "FP8: "+change.says+" for "+o.name, &q)
+				add(strings.ReplaceAll(o.name, " ", "_")+"_"+mistake.name, mistake.says+" for the "+o.name, &q)
 			}
 		}
 	}

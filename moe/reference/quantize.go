@@ -40,29 +40,19 @@ func newRecipe(inputs, weights [2]int, scale Scale) *Recipe {
 	return &Recipe{{x, w}, {dy, w}, {dy, x}}
 }
 
+// of returns the scale of a block. Floor is that of OCP Microscaling Formats v1.0, 6.3.
 func (s Scale) of(amax, most float64) float64 {
-	switch s {
-	case Ceil:
-		return ceilScale(amax, most)
-	case Floor:
-		return floorScale(amax, most)
-	}
-	return freeScale(amax, most)
-}
-
-func freeScale(amax, most float64) float64 { return max(FP32.Round(amax/most), 0x1p-126) }
-
-func ceilScale(amax, most float64) float64 {
-	fraction, exp := math.Frexp(freeScale(amax, most))
-	if fraction == 0.5 {
+	scale := max(FP32.Round(amax/most), 0x1p-126)
+	fraction, exp := math.Frexp(scale)
+	switch {
+	case s == Free:
+		return scale
+	case s == Floor:
+		exp = math.Ilogb(amax) - math.Ilogb(most)
+	case fraction == 0.5:
 		exp--
 	}
 	return math.Ldexp(1, max(exp, -127))
-}
-
-// floorScale is that of OCP Microscaling Formats v1.0, 6.3.
-func floorScale(amax, most float64) float64 {
-	return math.Ldexp(1, max(math.Ilogb(amax)-math.Ilogb(most), -127))
 }
 
 // element is E4M3 or E5M2: its bits of mantissa, least exponent and largest value.
