@@ -46,7 +46,7 @@ var castMistakes = []struct {
 
 // casts returns hypotheses of a linear layer: its operands are cast to 8 bits, or not, in another
 // way than step.json says.
-func (j *judge) casts(t *trial) (all []hypothesis) {
+func (j *judge) casts(t *trial, line *ModuleLine) (all []hypothesis) {
 	if t.module.Kind != reference.Linear {
 		return nil
 	}
@@ -63,14 +63,21 @@ func (j *judge) casts(t *trial) (all []hypothesis) {
 		return all
 	}
 	add("missing", "no operand is cast to 8 bits", nil)
-	tried := []reference.Recipe{*stated}
+	tried, wrong := []reference.Recipe{*stated}, map[int]bool{}
+	for product, what := range []string{"output", "grad_input", "gradient"} {
+		wrong[product] = len(line.wrong(what)) > 0
+	}
 	for _, o := range castOperands {
 		for _, mistake := range castMistakes {
 			q := *stated
 			for _, at := range o.at {
 				mistake.make(&q[at[0]][at[1]])
 			}
-			if !slices.Contains(tried, q) {
+			explains := true // what is wrong, by another cast
+			for product := range q {
+				explains = explains && (!wrong[product] || q[product] != stated[product])
+			}
+			if explains && !slices.Contains(tried, q) {
 				tried = append(tried, q)
 				add(strings.ReplaceAll(o.name, " ", "_")+"_"+mistake.name, mistake.says+" for the "+o.name, &q)
 			}

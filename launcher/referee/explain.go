@@ -59,7 +59,7 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 			}
 		}
 	}
-	if try(j.casts(t)); len(causes) > 0 || castsAlone {
+	if try(j.casts(t, line)); len(causes) > 0 || castsAlone {
 		return causes[:min(1, len(causes))]
 	}
 	judged := line.worst("gradient")
