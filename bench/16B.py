@@ -1,11 +1,11 @@
 """The 16B whole on one server: what bench/results/16B.md says of it. Each phase keeps its figures; `text` prints them all.
 
-    launcher data tokenize --data TEXT --tokenizer tokenizer.json --out tokens.arrow
-    python3 bench/16B.py --launcher launcher --tokens tokens.arrow --work /tmp/16B            # 64 cores, 512 GiB, 235 GiB of disk
-    python3 bench/16B.py --launcher launcher --tokens tokens.arrow --work /tmp/16B --layers 3 --batch 16 --steps 4   # a cut
+    python3 bench/16B.py --tokens tokens.arrow --work /tmp/16B            # 64 cores, 512 GiB, 235 GiB of disk
+    python3 bench/16B.py --tokens tokens.arrow --work /tmp/16B --layers 3 --batch 8 --steps 4 --turns 1   # a cut: 16 cores, 64 GiB
 
-A phase is bf16, mxfp8 (or another recipe), RECIPE-resume, exchange, torch or text. RECIPE trains all steps, saves in the
-middle, and is killed after the last one; RECIPE-resume goes on from the middle, and must find the same losses.
+docs/recipes/16B-32-cores.sh makes tokens. A phase is bf16, mxfp8 (or another recipe), RECIPE-resume, exchange, torch or text.
+RECIPE trains all steps, saves in the middle, and is killed after the last one; RECIPE-resume goes on from the middle, and must
+find the same losses.
 """
 
 import argparse
@@ -21,109 +21,96 @@ import time
 
 def grow(gib):
     """Writes to memory once: virtual machines that start small get theirs so."""
-    parts = [subprocess.Popen([sys.executable, "-c", f"x = b'1' * ({gib} << 30 >> 3); import time; time.sleep(2)"]) for _ in range(8)]
-    for p in parts:
+    for p in [subprocess.Popen([sys.executable, "-c", f"x = b'1' * ({gib} << 27)"]) for _ in range(8)]:
         p.wait()
 
 
-def flags(a, precision, layers=0, **others):
-    shape = ["--flavor", "16B", "--seq", a.seq, "--batch", a.batch, "--micro-batch", "1", "--recompute", "selective", "--optimizer.moments", "bf16", "--precision", precision]
-    layers = layers or a.layers
-    return [*map(str, shape), *(["--model.layers", str(layers)] if layers else []), *a.set.split(), *(x for k, v in others.items() for x in ("--" + k.replace("_", "-"), str(v)))]
-
-
 def records(folder):
-    with open(os.path.join(folder, "metrics.jsonl")) as f:
-        return [json.loads(line) for line in f if line.endswith("}\n")]
+    path = os.path.join(folder, "metrics.jsonl")
+    return [json.loads(line) for line in open(path) if line.endswith("}\n")] if os.path.exists(path) else []
 
 
-def train(a, precision, layers=0, resume=False, last=None, **others):
-    """Runs a training run, and kills it after step `last`. Returns seconds to the first step, steps, lines, and the run's end."""
-    folder = os.path.join(a.work, precision)
+def train(a, recipe, *flags, layers=0, resume=False, last=None):
+    """A training run, which is killed after step `last`: what it said and wrote."""
+    folder, layers = os.path.join(a.work, recipe), layers or a.layers
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
-    base = [a.launcher, "-np", str(a.np), "train", *flags(a, precision, layers, **others), "--data", a.tokens, "--out", folder, "--eval-sequences", "16"]
-    base += ["--sample-tokens", "0", "--log-every", "1", "--optimizer.warmup", "1", "--optimizer.lr", "4e-4", "--save-async=false", "--keep", "0"]
-    dry = subprocess.run([*base, "--steps", str(a.steps), "--dry-run"], capture_output=True, text=True).stdout
-    log, began = os.path.join(a.work, precision + ".log"), time.time()
-    command = [*base, *(["--resume"] if resume else []), *([] if "steps" in others else ["--steps", str(a.steps)])]
+    command = f"{a.launcher} -np {a.np} train --flavor 16B --seq {a.seq} --batch {a.batch} --micro-batch 1 --recompute selective --optimizer.moments bf16"
+    command += f" --precision {recipe} --data {a.tokens} --out {folder} --eval-sequences 16 --sample-tokens 0 --log-every 1 --optimizer.warmup 1"
+    command += f" --optimizer.lr 4e-4 --save-async=false --keep 0 {a.set}" + (f" --model.layers {layers}" if layers else "")
+    command = [*command.split(), *map(str, flags)]
+    dry = subprocess.run([*command, "--dry-run"], capture_output=True, text=True).stdout
+    log, began = os.path.join(a.work, recipe + ".log"), time.time()
+    new = lambda: [r["step"] for r in records(folder) if "step" in r and r["step"]["time"] > began]
     with open(log, "w") as out:
-        p = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        p = subprocess.Popen([*command, *["--resume"] * resume], stdout=out, stderr=subprocess.STDOUT)
         while p.poll() is None:
             time.sleep(0.2)
-            done = [r["step"]["step"] for r in (records(folder) if os.path.exists(os.path.join(folder, "metrics.jsonl")) else []) if "step" in r and r["step"]["time"] > began]
-            if last and last in done:
+            if last in [s["step"] for s in new()]:
                 p.kill()
                 p.wait()
-    text = open(log).read()
+    said = open(log).read()
     if p.returncode not in (0, -9):
-        raise SystemExit(f"{' '.join(command)}: exit code {p.returncode}\n{text[-2000:]}")
-    every = records(folder)
-    new = [r["step"] for r in every if "step" in r and r["step"]["time"] > began]
+        raise SystemExit(f"{' '.join(command)}: exit code {p.returncode}\n{said[-2000:]}")
+    every, steps = records(folder), new()
+    facts = next(r["start"] for r in every if "start" in r)
     return {
-        "command": command, "start": new[0]["time"] - new[0]["seconds"] - began, "steps": new, "evals": [r["eval"] for r in every if "eval" in r],
-        "facts": next(r["start"] for r in every if "start" in r), "times": next((r["times"] for r in reversed(every) if "times" in r), None),
-        "saved": re.findall(r"saved .*", text), "dry": re.findall(r"memory of all ranks: ([^;]*)", dry),
-        "bytes": sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(folder) for f in files),
+        "command": command, "facts": facts, "steps": steps, "start": steps[0]["time"] - steps[0]["seconds"] - began,
+        "rate": [facts["tokens"] / s["seconds"] for s in steps], "evals": [r["eval"] for r in every if "eval" in r],
+        "times": next((r["times"] for r in reversed(every) if "times" in r), None), "saved": re.findall(r"saved .* in (.*)", said),
+        "dry": re.findall(r"memory of all ranks: ([^;]*)", dry), "bytes": sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(folder) for f in files),
     }  # fmt: skip
 
 
 def phase(a, name):
+    recipe, half = name.removesuffix("-resume"), a.steps // 2
+    flags = ["--steps", a.steps, "--save-every", half, "--eval-every", half]
     if name == "exchange":
-        runs = {}
-        for _ in range(a.turns):
-            for kind in ("onesided", "standard"):
-                r = train(a, "bf16", layers=2, steps=3, save_every=0, eval_every=0, ep_exchange=kind)
-                runs.setdefault(kind, []).append((r["times"]["families"].get("exchange", 0), r["facts"]["tokens"] / min(s["seconds"] for s in r["steps"])))
-        shutil.rmtree(os.path.join(a.work, "bf16"), ignore_errors=True)
-        return runs
+        runs = [(kind, train(a, "bf16", "--steps", 3, "--save-every", 0, "--eval-every", 0, "--ep-exchange", kind, layers=2)) for kind in ("onesided", "standard") * a.turns]
+        shutil.rmtree(os.path.join(a.work, "bf16"))
+        return [(kind, r["times"]["families"]["exchange"], max(r["rate"])) for kind, r in runs]
     if name == "torch":
-        cut = str(min(a.layers or 2, 2))
-        done = subprocess.run([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "turns.py"), "torch", "--launcher", a.launcher, "--no-search", "--threads", str(os.cpu_count()),
-                               "--np", str(a.np), "--rounds", "1", "--steps", "1", "--set", "weights=master,attention=256,experts=grouped,optimizer=fused", "--", "--flavor", "16B",
-                               "--model.layers", cut, "--seq", str(a.seq), "--batch", str(a.batch)], capture_output=True, text=True, timeout=a.limit)  # fmt: skip
-        return {"layers": cut, "text": done.stdout + done.stderr[-500:]}
-    recipe = name.removesuffix("-resume")
-    half = a.steps // 2
+        turns = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "turns.py")
+        command = f"{sys.executable} {turns} torch --launcher {a.launcher} --no-search --threads {os.cpu_count()} --np {a.np} --rounds 1 --steps 1"
+        command += f" --set weights=master,attention=256,experts=grouped,optimizer=fused -- --flavor 16B --model.layers 2 --seq {a.seq} --batch {a.batch}"
+        return subprocess.run(command.split(), capture_output=True, text=True).stdout
     if name == recipe:
-        return train(a, recipe, last=a.steps, save_every=half, eval_every=half)
-    r = train(a, recipe, resume=True, save_every=half, eval_every=half)
-    shutil.rmtree(os.path.join(a.work, recipe), ignore_errors=True)
+        return train(a, recipe, *flags, last=a.steps)
+    r = train(a, recipe, *flags, resume=True)
+    shutil.rmtree(os.path.join(a.work, recipe))
     return r
 
 
-def text(a, found):
-    facts = next((v["facts"] for v in found.values() if "facts" in v), None)
-    if facts is None:
-        return
-    print("{cpu}, {cores} cores, {ranks} ranks, {tokens} tokens per step, tier {tier}, peak {peak:.3g} FLOP/s,".format(**facts), platform.platform(), "\n")
+def table(whole, again):
+    """The rows of a recipe, in Markdown."""
+    facts, rate, old = whole["facts"], whole["rate"], {s["step"]: s["loss"] for s in whole["steps"]}
+    equal = [s["loss"] == old[s["step"]] for s in again["steps"]]
+    times = again["times"] or {"seconds": 0, "families": {}}  # of one step there are none
+    total, families = times["seconds"], times["families"]
+    rows = {
+        "tokens/s of each step": [f"{r:,.0f}" for r in rate],
+        "MFU, in %": [f"{100 * r * facts['flops'] / facts['peak']:.1f}" for r in rate],
+        "training loss, in nats": [f"{x:.4f}" for x in old.values()],
+        "validation loss, by steps before it": [f"{e['step']}: {e['loss']:.4f}" for e in whole["evals"]],
+        "memory of all ranks, and by the dry run": [f"{max(s['memory'] for s in whole['steps']) / 2**30:.1f} GiB", *whole["dry"]],
+        "from the start, and from a resume, to the first step": [f"{whole['start']:.0f} s", f"{again['start']:.0f} s"],
+        "saves": whole["saved"] + again["saved"],
+        "checkpoint and the run's other files": [f"{whole['bytes'] / 1e9:.1f} GB"],
+        "resumed losses that equal the unbroken ones to the last digit": [f"{sum(equal)} of {len(equal)}"],
+        f"parts of a step of {total:.1f} s, in %": [f"{n} {100 * t / total:.1f}" for n, t in sorted(families.items(), key=lambda part: -part[1]) if t > 0.002 * total],
+    }
+    return "".join(f"| {name} | {', '.join(cells)} |\n" for name, cells in rows.items())
+
+
+def text(found):
     for recipe in [n for n in found if n + "-resume" in found]:
-        whole, again = found[recipe], found[recipe + "-resume"]
-        print(f"    command: " + ' '.join(whole['command']) + f"\n\n| {recipe} | measured |\n|---|---|")
-        rate = [facts["tokens"] / s["seconds"] for s in whole["steps"]]
-        old = {s["step"]: s["loss"] for s in whole["steps"]}
-        equal = [s["loss"] == old[s["step"]] for s in again["steps"] if s["step"] in old]
-        share = 100 * whole["facts"]["flops"] / facts["peak"]
-        saves = [s.partition(" in ")[2] for s in whole["saved"] + again["saved"]]
-        row = lambda name, values, form="{}", unit="": print(f"| {name} | {', '.join(form.format(*v) if isinstance(v, tuple) else form.format(v) for v in values)}{unit} |")
-        row("tokens/s of each step", rate, "{:,.0f}")
-        row("MFU", [share * r for r in rate], "{:.1f}", " %")
-        row("training loss", old.values(), "{:.4f}", " nats")
-        row("validation loss after a step", [(e["step"], e["loss"]) for e in whole["evals"]], "{}: {:.4f}", " nats")
-        row("memory of all ranks; the dry run says", [max(s["memory"] for s in whole["steps"]) / 2**30], "{:.1f} GiB; ", "".join(whole["dry"]))
-        row("start, and resume, to the first step", [whole["start"], again["start"]], "{:.0f} s")
-        row("saves", saves)
-        row("bytes of a checkpoint and the run's other files", [whole["bytes"] / 1e9], "{:.1f} GB")
-        row("resumed losses that equal the unbroken ones to the last digit", [(sum(equal), len(equal))], "{} of {}")
-        if again["times"]:
-            total = again["times"]["seconds"]
-            parts = sorted(again["times"]["families"].items(), key=lambda part: -part[1])
-            row(f"parts of a step of {total:.1f} s", [(n, 100 * t / total) for n, t in parts if t > 0.002 * total], "{} {:.1f}", " %")
-        print()
-    for kind, rows in found.get("exchange", {}).items():
-        print(f"exchange, 2 layers, {kind}: " + "; ".join(f"{1000 * s:.1f} ms of a step, {rate:,.0f} tokens/s" for s, rate in rows))
-    if "torch" in found:
-        print("\nPyTorch,", found["torch"]["layers"], "layers:\n" + found["torch"]["text"])
+        whole = found[recipe]
+        print(f"    command: {' '.join(whole['command'])}\n")
+        print("{cpu}, {cores} cores, {ranks} ranks, {tokens} tokens per step, tier {tier}, {peak:.3g} FLOP/s in registers,".format(**whole["facts"]), platform.platform())
+        print(f"\n| {recipe} | measured |\n|---|---|\n{table(whole, found[recipe + '-resume'])}")
+    for kind, seconds, rate in found.get("exchange", []):
+        print(f"exchange, 2 layers, {kind}: {1000 * seconds:.1f} ms of a step, {rate:,.0f} tokens/s")
+    print(found.get("torch", ""))
 
 
 def main():
@@ -131,34 +118,23 @@ def main():
     p.add_argument("--launcher", default="launcher")
     p.add_argument("--tokens", required=True)
     p.add_argument("--work", required=True, help="folder of checkpoints and figures")
-    p.add_argument("--layers", type=int, default=0, help="0: all 27")
-    p.add_argument("--np", type=int, default=8)
-    p.add_argument("--steps", type=int, default=10)
-    p.add_argument("--seq", type=int, default=512)
-    p.add_argument("--batch", type=int, default=32)
     p.add_argument("--set", default="", help="more flags of the launcher")
-    p.add_argument("--grow", type=int, default=0, metavar="GIB", help="write to that much memory first")
-    p.add_argument("--limit", type=int, default=300, help="seconds for PyTorch")
-    p.add_argument("--turns", type=int, default=2, help="of the two exchanges")
-    p.add_argument("--seconds", type=int, default=10**6, help="begin no phase after that time")
     p.add_argument("--phases", default="bf16,bf16-resume,mxfp8,mxfp8-resume,exchange,torch,text")
+    for name, default, help in ("layers", 0, "0: all 27"), ("np", 8, "ranks"), ("steps", 10, ""), ("seq", 512, ""), ("batch", 32, ""), ("grow", 0, "GiB to write to first"), ("turns", 2, "of exchanges"):
+        p.add_argument("--" + name, type=int, default=default, help=help)
     a = p.parse_args()
     os.makedirs(a.work, exist_ok=True)
-    first = time.time()
     grow(a.grow)
     kept = os.path.join(a.work, "16B.json")
     found = json.load(open(kept)) if os.path.exists(kept) else {}
     for name in a.phases.split(","):
-        if name == "text":
-            text(a, found)
-            continue
         began = time.time()
-        if began - first > a.seconds:
-            print(f"{name}: no time left")
-            continue
         try:
+            if name == "text":
+                text(found)
+                continue
             found[name] = phase(a, name)
-        except (Exception, SystemExit) as e:
+        except (Exception, SystemExit) as e:  # the other phases go on
             print(f"{name} failed: {type(e).__name__}: {e}", flush=True)
             continue
         print(f"{name}: {time.time() - began:.0f} s", flush=True)

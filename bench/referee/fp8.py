@@ -1,31 +1,21 @@
 """Steps in FP8 by torchao's training code, and by a linear layer written here, clean and with mistakes, for `launcher check`.
 
-    python3 bench/referee/fp8.py --launcher ./launcher --ao FOLDER --out results [--only REGEX] [--keep]
+    python3 bench/referee/fp8.py --launcher ./launcher --ao FOLDER --out results.jsonl [--only REGEX] [--keep DIR]; score.py sums up
 
-FOLDER holds torchao's Python source; it needs no compiled extension. On a CPU, products of torchao are emulated.
+FOLDER holds torchao's Python source; it needs no compiled extension. On a CPU, torchao's products are emulated.
 """
 
-import argparse
-import concurrent.futures
 import dataclasses
-import os
-import re
-import shutil
 import sys
-import tarfile
-import traceback
 
 import plant
 import torch
 import torch.nn.functional as F
-from plant import step
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TARGET = "model.layers.1.self_attn.o_proj"
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-WIDTHS = dict(moe_intermediate_size=128, num_experts_per_tok=2)
 V3 = dict(n_routed_experts=8, n_group=1, topk_group=1, q_lora_rank=128, kv_lora_rank=128, qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32)
-SHAPES = {"v3": WIDTHS | V3, "qwen3": WIDTHS | dict(num_experts=8, head_dim=64), "v3-wide": WIDTHS | V3 | dict(intermediate_size=8192)}
+SHAPES = {"v3": V3, "qwen3": dict(num_experts=8, head_dim=64)}
 # Blocks of inputs and of weights as [rows, columns] (0: all), scales that are powers of two, and the type of output gradients.
 RECIPES = {
     "tensorwise": ((0, 0), (0, 0), False, E5M2),
@@ -35,12 +25,12 @@ RECIPES = {
 }
 
 
-def cast(x, block, powers, dtype=E4M3, amax_of=torch.abs, part=1, codes=False):
+def cast(x, block, powers, dtype=E4M3, part=1, codes=False):
     """x [rows, k] after a cast to 8 bits and back. The options are mistakes."""
     (rows, k), most = x.shape, torch.finfo(dtype).max
     r, c = block[0] or rows, block[1] or k
     blocks = F.pad(x.float(), (0, -k % c, 0, -rows % r)).unflatten(1, (-1, c)).unflatten(0, (-1, r))
-    scale = part * amax_of(blocks).amax((1, 3), keepdim=True).clamp(min=1e-12) / most
+    scale = part * blocks.abs().amax((1, 3), keepdim=True).clamp(min=1e-12) / most
     scale = torch.exp2(torch.ceil(torch.log2(scale))) if powers else scale
     y = (blocks / scale).clamp(-most, most).to(dtype).float() * (1 if codes else scale)
     return y.flatten(2, 3).flatten(0, 1)[:rows, :k]
@@ -54,216 +44,128 @@ class Product(torch.autograd.Function):
         ctx.save_for_backward(x, w)
         ctx.recipe, ctx.mistake = recipe, mistake
         xs, ws, powers, _ = RECIPES[recipe]
-        options = {"stale_scale": dict(part=0.61), "amax_of_one_row": dict(amax_of=lambda b: b[:, -1:].abs())}.get(mistake, {})
         xs = xs[::-1] if mistake == "input_other_axis" else xs
         ws = (1, 128) if mistake == "weight_other_blocks" else ws
-        y = cast(x.flatten(0, -2), xs, powers, **options) @ cast(w, ws, powers).t()
+        y = cast(x.flatten(0, -2), xs, powers, part=0.61 if mistake == "stale_scale" else 1) @ cast(w, ws, powers).t()
         return y.to(x.dtype).unflatten(0, x.shape[:-1])
 
     @staticmethod
     def backward(ctx, dy):
-        (x, w), (xs, ws, powers, low) = ctx.saved_tensors, RECIPES[ctx.recipe]
-        g, scaled = dy.flatten(0, -2), ctx.mistake != "scale_missing_in_dgrad"
-        weight = cast(w, ws, powers).t() if ctx.mistake == "weight_cast_once" else cast(w.t(), ws, powers, codes=not scaled)
-        dx = cast(g, xs, powers, low) @ weight.t()
+        (x, w), (xs, ws, powers, low), g = ctx.saved_tensors, RECIPES[ctx.recipe], dy.flatten(0, -2)
+        dx = cast(g, xs, powers, low) @ cast(w.t(), ws, powers, codes=ctx.mistake == "scale_missing_in_dgrad").t()
         dw = cast(g.t(), xs, powers, low) @ cast(x.flatten(0, -2).t(), xs, powers).t()
         return dx.to(x.dtype).unflatten(0, x.shape[:-1]), dw.to(w.dtype), None, None
 
 
-def product_by_ao(recipe, **changes):
-    """torchao's function of a linear layer of a Float8Linear's recipe: x, w -> x·wᵀ."""
-    from torchao.float8 import Float8LinearConfig, LinearMMConfig, ScaledMMConfig
-    from torchao.float8.float8_linear import matmul_with_hp_or_float8_args as function
-
-    config = dataclasses.replace(Float8LinearConfig.from_recipe_name(recipe), emulate=DEVICE == "cpu", pad_inner_dim=True, **changes)
-    gemms = [ScaledMMConfig(config.emulate, g.use_fast_accum, False, True) for g in (config.gemm_config_output, config.gemm_config_grad_input, config.gemm_config_grad_weight)]
-    return lambda x, w: function.apply(x, w.t(), LinearMMConfig(*gemms), config)
+def own(layer, recipe, mistake):
+    layer.forward = lambda x: Product.apply(x, layer.weight, recipe, mistake)
+    return layer
 
 
-def linears(model, convert, only=None):
-    """Replaces linear layers except the head; convert makes one of another."""
-    for name, module in list(model.named_modules()):
-        if isinstance(module, torch.nn.Linear) and (name == only if only else name != "lm_head"):
-            new = convert(module)
-            if new is not None:
-                setattr(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], new)
-
-
-def by_ao(model, recipe, mistake, only=None):
-    """torchao's own modules, as its users get them."""
+def by_ao(layer, recipe, mistake):
+    """torchao's own module in place of a linear layer."""
     if recipe.startswith("mxfp8"):
         from torchao.prototype.moe_training import mxfp8_linear as m
 
-        rceil = (recipe == "mxfp8_rceil") != (mistake == "scale_floor" and only is not None)
+        rceil = recipe == "mxfp8_rceil" and mistake != "scale_floor"
         mode = m.ScaleCalculationMode.RCEIL if rceil else m.ScaleCalculationMode.FLOOR
-        make = lambda old: m.MXFP8Linear(old.in_features, old.out_features, bias=False, device="meta", kernel_preference=m.KernelPreference.EMULATED, scale_calculation_mode=mode)
+        new = m.MXFP8Linear(layer.in_features, layer.out_features, bias=False, device="meta", kernel_preference=m.KernelPreference.EMULATED, scale_calculation_mode=mode)
     elif recipe == "blockwise":
         from torchao.prototype.blockwise_fp8_training.linear import Float8BlockwiseLinear
 
-        make = Float8BlockwiseLinear.from_float
+        new = Float8BlockwiseLinear.from_float(layer)
     else:
-        from torchao.float8 import CastConfig, Float8LinearConfig
         from torchao.float8.float8_linear import Float8Linear
 
-        name = "rowwise_with_gw_hp" if mistake == "wgrad_in_bf16" and only else recipe
-        changes = {"gradient_in_e4m3": dict(cast_config_grad_output=CastConfig(target_dtype=E4M3), cast_config_grad_output_for_grad_weight=None), "scale_no_power": dict(round_scales_to_power_of_2=False)}
-        config = dataclasses.replace(Float8LinearConfig.from_recipe_name(name), emulate=DEVICE == "cpu", **(changes.get(mistake, {}) if only else {}))
-        make = lambda old: Float8Linear.from_float(old, config=config)
-
-    def convert(old):
-        new = make(old)
-        new.weight, new.bias = old.weight, old.bias
-        return new
-
-    linears(model, convert, only)
+        new = Float8Linear.from_float(layer, config=config_of(recipe, mistake))
+    new.weight, new.bias = layer.weight, layer.bias
+    return new
 
 
-def grouped_by_ao(x, indices, weights, module):
-    """Experts by torchao's grouped products, which want groups of a multiple of 16 rows."""
-    from torchao.prototype.moe_training.fp8_grouped_mm import _to_fp8_rowwise_then_scaled_grouped_mm as product
+def config_of(recipe, mistake=None, **changes):
+    from torchao.float8 import CastConfig, Float8LinearConfig
 
-    counts = torch.bincount(indices.flatten(), minlength=module.num_experts)
-    ends = ((counts + 15) // 16 * 16).cumsum(0)
-    order = indices.flatten().argsort(stable=True)
-    place = torch.arange(len(order), device=x.device) + torch.repeat_interleave(ends - (counts + 15) // 16 * 16 - counts.cumsum(0) + counts, counts)
-    rows = x.new_zeros(int(ends[-1]), x.shape[-1]).index_copy(0, place, x[order // indices.shape[1]])
-    mm = lambda a, w: product(a.contiguous(), w.transpose(-2, -1), ends.to(torch.int32), pad_token_groups_for_grouped_mm=False)
-    gate, up = mm(rows, module.gate_up_proj).chunk(2, -1)
-    y = mm(F.silu(gate) * up, module.down_proj)[place] * weights.flatten()[order, None]
-    return torch.zeros_like(x).index_add(0, order // indices.shape[1], y.to(x.dtype))
+    if mistake == "gradient_in_e4m3":
+        changes = dict(cast_config_grad_output=CastConfig(target_dtype=E4M3), cast_config_grad_output_for_grad_weight=None)
+    elif mistake == "scale_no_power":
+        changes = dict(round_scales_to_power_of_2=False)
+    name = "rowwise_with_gw_hp" if mistake == "wgrad_in_bf16" else recipe
+    return dataclasses.replace(Float8LinearConfig.from_recipe_name(name), emulate=plant.DEVICE == "cpu", **changes)
 
 
-def experts(model, mm):
+def experts(model, recipe):
+    """Experts one by one, by torchao's function of a linear layer."""
+    from torchao.float8 import LinearMMConfig, ScaledMMConfig
+    from torchao.float8.float8_linear import matmul_with_hp_or_float8_args as function
+
+    c = config_of(recipe, pad_inner_dim=True)
+    gemms = LinearMMConfig(*(ScaledMMConfig(c.emulate, g.use_fast_accum, False, True) for g in (c.gemm_config_output, c.gemm_config_grad_input, c.gemm_config_grad_weight)))
+    mm = lambda x, w: function.apply(x, w.t(), gemms, c)
     for module in [m for n, m in model.named_modules() if n.endswith("mlp.experts")]:
 
         def loop(x, indices, weights, module=module):
             out = torch.zeros_like(x)
-            for e in range(module.num_experts):
+            for e in indices.unique().tolist():
                 token, place = torch.where(indices == e)
-                if len(token) == 0:
-                    continue
                 gate, up = mm(x[token], module.gate_up_proj[e]).chunk(2, -1)
                 y = mm(F.silu(gate) * up, module.down_proj[e]) * weights[token, place, None]
                 out = out.index_add(0, token, y.to(out.dtype))
             return out
 
-        module.forward = loop if mm else lambda x, i, w, module=module: grouped_by_ao(x, i, w, module)
-
-
-def own(model, recipe, mistake, only=None):
-    def convert(old):
-        old.forward = lambda x, w=old.weight: Product.apply(x, w, recipe, mistake)
-
-    linears(model, convert, only)
+        module.forward = loop
 
 
 # The mistakes: who makes them, the recipe, and what `check` should say.
 MISTAKES = {
-    "stale_scale": (own, "tensorwise", "scale"), "amax_of_one_row": (own, "tensorwise", "scale"), "scale_missing_in_dgrad": (own, "tensorwise", "× the reference"),
+    "stale_scale": (own, "tensorwise", "scale"), "scale_missing_in_dgrad": (own, "tensorwise", "× the reference"),
     "input_other_axis": (own, "blockwise", "other axis for the input in forward"), "weight_other_blocks": (own, "blockwise", "1x128 elements for the weight in forward"),
-    "weight_cast_once": (own, "mxfp8_rceil", "axis for the weight in dgrad"), "gradient_in_e4m3": (by_ao, "tensorwise", "E4M3, for the output gradient"),
-    "scale_floor": (by_ao, "mxfp8_rceil", "fp8_mxfp8:"), "scale_no_power": (by_ao, "rowwise", "no powers of two"), "wgrad_in_bf16": (by_ao, "rowwise", "no cast .* wgrad"),
+    "gradient_in_e4m3": (by_ao, "tensorwise", "E4M3, for the output gradient"), "scale_floor": (by_ao, "mxfp8_rceil", "fp8_mxfp8 "),
+    "scale_no_power": (by_ao, "rowwise", "no powers of two"), "wgrad_in_bf16": (by_ao, "rowwise", "no cast .* wgrad"),
     "stays_bf16": (None, "tensorwise", "fp8_missing"), "head_quantized": (by_ao, "tensorwise", "fp8_tensorwise"),
 }  # fmt: skip
 
 
+class Step(plant.Run):
+    """A model of a family whose linear layers except the head are made by `maker`, and one of them with a mistake."""
+
+    def __init__(self, family, maker, recipe, seed, mistake=None, target=TARGET, covers=" linears", **others):
+        shape = dict(moe_intermediate_size=128, num_experts_per_tok=2) | SHAPES[family] | others
+        super().__init__(family, 128, torch.bfloat16, seed=seed, seq=64, others=shape, facts={"fp8": recipe + covers})
+        self.maker, self.recipe, self.mistake, self.target = maker, recipe, mistake, target
+
+    def build(self):
+        model = super().build()
+        for path, layer in list(model.named_modules()):
+            if isinstance(layer, torch.nn.Linear) and (path != "lm_head" or self.mistake and path == self.target):
+                mistake = self.mistake if path == self.target else None
+                maker = MISTAKES[mistake][0] if mistake else self.maker
+                parent, _, name = path.rpartition(".")
+                setattr(model.get_submodule(parent), name, maker(layer, self.recipe, mistake) if maker else layer)
+        if self.facts["fp8"] == self.recipe:
+            experts(model, self.recipe)
+        return model
+
+
 def cases():
-    """Name, family, fp8 of step.json, mistake or None, its cause, seed, and what is done to the model."""
-    for family in ("qwen3", "v3"):
-        for recipe in ("tensorwise", "rowwise", "mxfp8_rceil", "mxfp8"):
-            for seed in (5, 6) if recipe in RECIPES else (5,):
-                yield f"torchao-{family}-{recipe}-{seed}", family, recipe + " linears", None, None, seed, lambda m, r=recipe: by_ao(m, r, None)
+    for family in SHAPES:
+        for recipe in ("tensorwise", "rowwise", "mxfp8_rceil", "mxfp8", *(["blockwise"] if family == "qwen3" else [])):
+            for seed in (5, 6):
+                yield f"torchao-{family}-{recipe}-{seed}", Step(family, by_ao, recipe, seed), None, None, None, None
         for recipe in RECIPES:
-            yield f"own-{family}-{recipe}", family, recipe + " linears", None, None, 7, lambda m, r=recipe: own(m, r, None)
+            yield f"own-{family}-{recipe}", Step(family, own, recipe, 7), None, None, None, None
         for recipe in ("tensorwise", "rowwise"):
-            yield f"torchao-{family}-{recipe}-experts", family, recipe, None, None, 8, lambda m, r=recipe: (by_ao(m, r, None), experts(m, product_by_ao(r)))
-    for name, (maker, recipe, cause) in MISTAKES.items():
-        for family in ("v3", "qwen3") if recipe != "blockwise" else ("qwen3",):
-            only = "lm_head" if name == "head_quantized" else TARGET
-
-            def change(model, name=name, maker=maker, recipe=recipe, only=only):
-                target = model.get_submodule(only)
-                (own if maker == own else by_ao)(model, recipe, None)
-                setattr(model.get_submodule(only.rpartition(".")[0]), only.rpartition(".")[2], target)
-                target.__dict__.pop("forward", None)
-                if maker:
-                    maker(model, recipe, name, only)
-
-            yield f"{family}-{recipe}+{name}", family, recipe + " linears", only, cause, 5, change
+            yield f"torchao-{family}-{recipe}-experts", Step(family, by_ao, recipe, 8, covers=""), None, None, None, None
+        for name, (maker, recipe, cause) in MISTAKES.items():
+            target = "lm_head" if name == "head_quantized" else TARGET
+            run = Step(family, maker or by_ao, recipe, 5, name, target)
+            yield f"{family}-{recipe}", run, name, target.replace(".", r"\."), cause, None
     for recipe in ("tensorwise", "rowwise"):
-        yield f"torchao-v3-wide-{recipe}", "v3-wide", recipe + " linears", None, None, 5, lambda m, r=recipe: by_ao(m, r, None)
-    for family in ("qwen3", "v3"):  # by Triton, which compiles for a minute
-        yield f"torchao-{family}-rowwise-grouped", family, "rowwise experts", None, None, 9, lambda m: experts(m, None)
-    for seed in (5, 6):
-        yield f"torchao-qwen3-blockwise-{seed}", "qwen3", "blockwise linears", None, None, seed, lambda m: by_ao(m, "blockwise", None)
-
-
-def record(folder, family, words, seed, change):
-    config = plant.config_of(family.split("-")[0], 128, 2, **SHAPES[family])
-    config._attn_implementation, config._experts_implementation = "eager", "eager"
-    model = plant.randomize(plant.FAMILIES[family.split("-")[0]][1](config).float(), seed).to(torch.bfloat16)
-    for n, b in model.named_buffers():
-        if n.endswith("e_score_correction_bias"):
-            b.data = b.data.float()
-    model = model.to(DEVICE).train()
-    change(model)
-    ids = torch.randint(0, 512, (2, 64), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
-    recorder = step.Recorder(model, folder, config=config)
-    loss = model(input_ids=ids, labels=ids, use_cache=False).loss
-    loss.backward()
-    recorder.save(loss=loss, fp8=words, framework="torchao")
-
-
-def judged(launcher, folder, name, where, cause):
-    """Prints a line about a folder. Returns whether it says what it should."""
-    row = plant.judge(launcher, folder)
-    report = row.get("report", {})
-    first = (report.get("findings") or [{}])[0]
-    strain = max((report.get("strains") or {"": 0}).values(), default=0)
-    causes = " ".join(f"{c['name']}: {c['says']}" for c in first.get("causes") or [])
-    said = causes or " ".join(first.get("says") or [])
-    found = row["exit"] == 1 and where is not None and first.get("module", "").startswith(where)
-    word = "" if where is None else "named" if found and re.search(cause, said) else "found" if found else "NOT SEEN" if row["exit"] != 1 else "ELSEWHERE"
-    print(f"{name:44} exit {row['exit']} {word:9} largest {strain:6.2f} {row['seconds']:5.1f} s  {first.get('module', '')} {said[:200]} {(report.get('doubts') or [''])[0]}", flush=True)
-    return row["exit"] == 0 if where is None else found
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--launcher", required=True)
-    parser.add_argument("--ao", required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--only", default=".")
-    parser.add_argument("--jobs", type=int, default=8)
-    args = parser.parse_args()
-    sys.path.insert(0, args.ao)
-    folders = {}
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for name, family, words, where, cause, seed, change in cases():
-            folder = os.path.join("/tmp/fp8", name)
-            if not re.search(args.only, name):
-                continue
-            shutil.rmtree(folder, ignore_errors=True)
-            try:
-                record(folder, family, words, seed, change)
-                folders[folder] = pool.submit(judged, args.launcher, folder, name, where, cause)
-            except Exception:  # a case that cannot run is a line, too
-                print(f"{name:44} failed: " + traceback.format_exc(limit=-4), flush=True)
-    part, room = None, 0
-    for folder in sorted(folders, key=lambda f: folders[f].exception() is None and folders[f].result()):  # what surprises first
-        size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
-        if size > 12 << 20:
-            continue
-        if part is None or room < size:
-            parts = len([f for f in os.listdir(args.out) if f.startswith("fp8-")])
-            if parts == 4:
-                break
-            part, room = tarfile.open(os.path.join(args.out, f"fp8-{parts}.tar.xz"), "w:xz", preset=1), 22 << 20
-        part.add(folder, os.path.basename(folder))
-        room -= size
-    if part:
-        part.close()
+        yield f"torchao-v3-{recipe}-wide", Step("v3", by_ao, recipe, 5, intermediate_size=8192), None, None, None, None
 
 
 if __name__ == "__main__":
-    main()
+    parser = plant.arguments()
+    parser.add_argument("--ao", required=True)
+    arguments = parser.parse_args()
+    sys.path.insert(0, arguments.ao)
+    plant.judge_all(arguments, cases())
