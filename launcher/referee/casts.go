@@ -63,9 +63,11 @@ func (j *judge) casts(t *trial, line *ModuleLine) (all []hypothesis) {
 		return all
 	}
 	add("missing", "no operand is cast to 8 bits", nil)
-	tried, wrong := []reference.Recipe{*stated}, map[int]bool{}
+	var wrong []int // products
 	for product, what := range []string{"output", "grad_input", "gradient"} {
-		wrong[product] = len(line.wrong(what)) > 0
+		if len(line.wrong(what)) > 0 {
+			wrong = append(wrong, product)
+		}
 	}
 	for _, o := range castOperands {
 		for _, mistake := range castMistakes {
@@ -73,12 +75,7 @@ func (j *judge) casts(t *trial, line *ModuleLine) (all []hypothesis) {
 			for _, at := range o.at {
 				mistake.make(&q[at[0]][at[1]])
 			}
-			explains := true // what is wrong, by another cast
-			for product := range q {
-				explains = explains && (!wrong[product] || q[product] != stated[product])
-			}
-			if explains && !slices.Contains(tried, q) {
-				tried = append(tried, q)
+			if !slices.ContainsFunc(wrong, func(product int) bool { return q[product] == stated[product] }) {
 				add(strings.ReplaceAll(o.name, " ", "_")+"_"+mistake.name, mistake.says+" for the "+o.name, &q)
 			}
 		}
