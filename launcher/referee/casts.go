@@ -55,19 +55,20 @@ func (j *judge) casts(t *trial, line *ModuleLine) (all []hypothesis) {
 			c.Rounding.Recipe = func(string) *reference.Recipe { return q }
 		}})
 	}
-	for _, name := range slices.Sorted(maps.Keys(reference.Recipes)) {
-		add(name, "the recipe is "+name, reference.Recipes[name])
-	}
-	stated := j.recipe(t.module.Path)
-	if stated == nil {
-		return all
-	}
-	add("missing", "no operand is cast to 8 bits", nil)
-	var wrong []int // products
+	stated, wrong := j.recipe(t.module.Path), []int{} // products
 	for product, what := range []string{"output", "grad_input", "gradient"} {
 		if len(line.wrong(what)) > 0 {
 			wrong = append(wrong, product)
 		}
+	}
+	if slices.Contains(wrong, 0) {
+		for _, name := range slices.Sorted(maps.Keys(reference.Recipes)) {
+			add(name, "the recipe is "+name, reference.Recipes[name])
+		}
+		add("missing", "no operand is cast to 8 bits", nil)
+	}
+	if stated == nil {
+		return all
 	}
 	for _, o := range castOperands {
 		for _, mistake := range castMistakes {

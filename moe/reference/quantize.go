@@ -108,7 +108,7 @@ func (c Cast) apply(m matrix, reciprocal bool) matrix {
 		for top := lo * block[0]; top < min(hi*block[0], size[0]); top += block[0] {
 			for left := 0; left < size[1]; left += block[1] {
 				right := min(left+block[1], size[1])
-				amax, scale := 0.0, 1.0
+				amax, scale, inverse := 0.0, 1.0, 1.0
 				for r := top; r < min(top+block[0], size[0]); r++ {
 					for _, x := range m.data[r*size[1]+left : r*size[1]+right] {
 						amax = max(amax, math.Abs(x))
@@ -116,12 +116,15 @@ func (c Cast) apply(m matrix, reciprocal bool) matrix {
 				}
 				if amax > 0 {
 					scale = c.Scale.of(amax, e.most)
+					if inverse = 1 / scale; c.Scale == Free {
+						inverse = FP32.Round(e.most / amax)
+					}
 				}
 				for r := top; r < min(top+block[0], size[0]); r++ {
 					for i := r*size[1] + left; i < r*size[1]+right; i++ {
 						quotient := m.data[i] / scale
 						if reciprocal {
-							quotient = m.data[i] * FP32.Round(1/scale)
+							quotient = m.data[i] * inverse
 						}
 						y[i] = e.round(FP32.Round(quotient)) * scale
 					}
