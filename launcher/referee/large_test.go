@@ -144,7 +144,7 @@ func TestFP8(t *testing.T) {
 }
 
 // A step whose linear layers cast an operand in another way than it says is wrong, and the cause is
-// named. Of what rounding hid before casts were exact, that is all.
+// named.
 func TestCastMistakes(t *testing.T) {
 	defer delete(reference.Recipes, "other")
 	for name, recipe := range map[string]string{
@@ -178,7 +178,7 @@ func TestCastMistakes(t *testing.T) {
 			return c.Name == "fp8_"+name || name == "operands_of_all_products_off" && c.Name == "fp8_missing"
 		}
 		for _, f := range report.Findings {
-			if !slices.ContainsFunc(f.Causes, named) {
+			if !slices.ContainsFunc(f.Causes, named) || strings.Contains(fmt.Sprint(f.Says), "No known") {
 				t.Errorf("%s: %s: %v, %v", name, f.Module, f.Says, f.Causes)
 			}
 		}
