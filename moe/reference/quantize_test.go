@@ -84,6 +84,9 @@ func TestCasts(t *testing.T) {
 	if c := dy(Recipes["tensorwise"]); c.apply(matrix{data: []float64{1, 0.2}, rows: 2, cols: 1}, false).data[1] != 12288*c.Scale.of(1, 57344) {
 		t.Error("output gradients are not in E5M2")
 	}
+	if q := Recipes["blockwise"]; q[wgrad] != [2]Cast{dy(q), x(q)} || q[dgrad] != [2]Cast{dy(q), w(q)} {
+		t.Errorf("casts of %+v", q)
+	}
 }
 
 // The three products of a linear layer are those of torchao's MXFP8, up to the rounding of BF16.
