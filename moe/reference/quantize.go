@@ -76,17 +76,17 @@ const (
 )
 
 // operands casts both operands of a product, which sums over the columns of a and the rows of b.
-// Code multiplies by the reciprocal of a scale or divides by it. Of an element between two values
-// of the format, that decides.
-func (q *Recipe) operands(product int, reciprocal bool, a, b matrix) (matrix, matrix) {
+func (q *Recipe) operands(product int, ties float64, a, b matrix) (matrix, matrix) {
 	if q == nil {
 		return a, b
 	}
-	return q[product][0].apply(a, reciprocal), q[product][1].apply(b.transposed(), reciprocal).transposed()
+	return q[product][0].apply(a, ties), q[product][1].apply(b.transposed(), ties).transposed()
 }
 
-// apply returns an operand as it is after the cast to 8 bits and back.
-func (c Cast) apply(m matrix, reciprocal bool) matrix {
+// apply returns an operand as it is after the cast to 8 bits and back. Of an element between two
+// values of the format, the last bit of a free scale decides, and whether code divides by it or
+// multiplies by its reciprocal. With ties of 1 it gets the smaller magnitude, of -1 the larger.
+func (c Cast) apply(m matrix, ties float64) matrix {
 	e, block := e4m3, c.Block
 	if c.Off {
 		return m
@@ -108,7 +108,7 @@ func (c Cast) apply(m matrix, reciprocal bool) matrix {
 		for top := lo * block[0]; top < min(hi*block[0], size[0]); top += block[0] {
 			for left := 0; left < size[1]; left += block[1] {
 				right := min(left+block[1], size[1])
-				amax, scale, inverse := 0.0, 1.0, 1.0
+				amax, scale, divisor := 0.0, 1.0, 1.0
 				for r := top; r < min(top+block[0], size[0]); r++ {
 					for _, x := range m.data[r*size[1]+left : r*size[1]+right] {
 						amax = max(amax, math.Abs(x))
@@ -116,17 +116,13 @@ func (c Cast) apply(m matrix, reciprocal bool) matrix {
 				}
 				if amax > 0 {
 					scale = c.Scale.of(amax, e.most)
-					if inverse = 1 / scale; c.Scale == Free {
-						inverse = FP32.Round(e.most / amax)
+					if divisor = scale; c.Scale == Free {
+						divisor *= 1 + ties*0x1p-22
 					}
 				}
 				for r := top; r < min(top+block[0], size[0]); r++ {
 					for i := r*size[1] + left; i < r*size[1]+right; i++ {
-						quotient := m.data[i] / scale
-						if reciprocal {
-							quotient = m.data[i] * inverse
-						}
-						y[i] = e.round(FP32.Round(quotient)) * scale
+						y[i] = e.round(FP32.Round(m.data[i]/divisor)) * scale // code divides in FP32
 					}
 				}
 			}
