@@ -8,7 +8,7 @@ import (
 	"spmoe/moe/reference"
 )
 
-// castOperands are what a mistake in a cast to 8 bits is about: operands by product, as in a Recipe.
+// castOperands are what a mistake in a cast is about: operands by product, as in a Recipe.
 var castOperands = []struct {
 	name string
 	at   [][2]int
