@@ -314,7 +314,8 @@ func (t *trial) compare(all []Comparison, what string, p reference.Port, exact o
 			}
 		}
 	}
-	if t.module.Kind.Glue() { // its terms may be of a lower type, as under autocast
+	// The terms of glue may be of a lower type, as under autocast.
+	if t.module.Kind.Glue() || t.module.Kind == reference.Linear && t.judge.quantized(t.module.Path) {
 		pair.least = max(pair.least, t.least)
 	}
 	for _, f := range floors {
