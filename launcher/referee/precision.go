@@ -28,8 +28,8 @@ func leastOf(dtype string) float64 {
 	return least
 }
 
-// sumOf8Bits is the error per term of the sums of 8-bit products that a GPU keeps in few bits: twice
-// what an H200 made of 8,192 terms in its fast mode.
+// sumOf8Bits is the error per term of sums of 8-bit products, which a GPU may keep in few bits. It
+// is twice what an H200 made of 8,192 terms in its fast mode.
 const sumOf8Bits = 0x1p-21
 
 // roundings returns the three roundings of a module, and the least error of a row in its format.
