@@ -3,7 +3,6 @@
 
     turns.py torch      training steps against PyTorch, after a search of its fastest variant
     turns.py mpi        the token exchange, all-reduce and barrier against Open MPI and MPICH
-    turns.py products   matrix products of one core against oneDNN, libxsmm and OpenBLAS
 
 `turns.py torch -h` and so on list the flags. What is not installed is left out. Run it in a clone of this repository,
 with the launcher in PATH or given by --launcher.
@@ -160,65 +159,25 @@ def mpi(a):
             for name in list(times):  # with "dedup", a token travels once to each rank, and sums are rounded before they return
                 if name.startswith("dedup_"):
                     times[name]["goroutines"] = times[name[len("dedup_"):]]["goroutines"]
-            table(f"{np} ranks, us of the slowest rank", list(sides), {n: t for n, t in times.items() if set(t) & set(programs)}, 1)
+            table(f"{np} ranks, us of the slowest rank", list(sides), {n: t for n, t in times.items() if set(t) & set(programs)})
 
 
-def products(a):
-    kernels = [a.launcher, "bench", "kernels", "--quick", "--json", "-", "--match"]
-    shapes = [(r["name"][:4], r["shape"]) for r in lines([*kernels, "^(bf16|fp32)_gemm "]) if r["unit"] == "GFLOP/s"]
-    libraries = {"onednn": (["bf16", "fp32"], ["-ldnnl"]), "openblas": (["fp32"], ["-lopenblas"]),
-                 "libxsmm": (["bf16"], ["-lxsmm", "-lxsmmnoblas", "-ldl", "-lpthread", "-lm"])}
-    env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-    with tempfile.TemporaryDirectory() as folder:
-        programs = {}
-        for name, (_, link) in libraries.items():
-            built = subprocess.run(["g++", "-O2", "-march=native", "-std=c++17", os.path.join(HERE, "src", name + ".cpp"),
-                                    "-o", os.path.join(folder, name), *link], capture_output=True)
-            if built.returncode:
-                print(f"without {name}: its program does not build: install the library")
-                continue
-            programs[name] = subprocess.Popen([os.path.join(folder, name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
-
-        def ask(name, command):
-            programs[name].stdin.write(command + "\n")
-            programs[name].stdin.flush()
-            answer = programs[name].stdout.readline().strip()
-            if not answer or answer.startswith("error"):
-                sys.exit(f"{name}, {command}: {answer or 'the program ended'}")
-            return answer
-
-        rates = {}
-        for format, shape in shapes:
-            at, having = f"{format} {shape}", [n for n in programs if format in libraries[n][0]]
-            if not re.search(a.match, at):
-                continue
-            for name in having:
-                ask(name, f"prepare {format} 1 {shape.replace('x', ' ')} 1")
-            for _ in range(a.rounds):
-                got = lines([*kernels, f"^{format}_gemm {shape}$"])
-                rates.setdefault(at, {}).setdefault("engine", []).append(got[0]["value"])
-                for name in having:
-                    rates[at].setdefault(name, []).append(float(ask(name, "run 0.2")))
-        table("GFLOP/s", ["engine", *programs], rates, -1)
-
-
-def table(title, sides, values, better):
-    """Medians, and the engine's advantage over each other side: ratios of times (better 1) or of rates (-1)."""
-    own = [s for s in sides if s in ("engine", "goroutines")][0]
+def table(title, sides, values):
+    """Medians of times, and the engine's advantage over each other side."""
+    own = "goroutines"
     print(f"\n{title:34}" + "".join(f"{s:>12}" for s in sides) + "".join(f"{'/' + s:>12}" for s in sides if s != own))
     for name, of in values.items():
         if own not in of:
             continue
         cells = [f"{statistics.median(of[s]):12.1f}" if s in of else " " * 12 for s in sides]
-        pair = lambda s: (of[s], of[own]) if better > 0 else (of[own], of[s])
-        cells += [f"{ratio(*pair(s)):12.2f}" if s in of else " " * 12 for s in sides if s != own]
+        cells += [f"{ratio(of[s], of[own]):12.2f}" if s in of else " " * 12 for s in sides if s != own]
         print(f"{name:34}" + "".join(cells))
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = p.add_subparsers(required=True)
-    for mode, rounds in (torch, 3), (mpi, 5), (products, 9):
+    for mode, rounds in (torch, 3), (mpi, 5):
         m = modes.add_parser(mode.__name__)
         m.set_defaults(mode=mode)
         m.add_argument("--launcher", default="launcher", help="the engine's program")
@@ -234,11 +193,9 @@ def main():
             m.add_argument("--set", default="", help="NAME=VALUE,...: options of PyTorch's side that are not searched")
             m.add_argument("--no-search", action="store_true", help="take the defaults of options that --set does not give")
             m.add_argument("flags", nargs="*", help="after --: flags of bench train that describe another model")
-        elif mode is mpi:
+        else:
             m.add_argument("--np", default="2,4,8", help="numbers of ranks")
             m.add_argument("--quick", action="store_true", help="fewer shapes and repetitions")
-        else:
-            m.add_argument("--match", default="", help="only products that have a match of this regular expression in \"format shape\"")
     a = p.parse_args()
     a.mode(a)
 

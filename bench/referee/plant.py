@@ -27,6 +27,7 @@ import transformers
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 import step  # noqa: E402
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FAMILIES = {
     "v2": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM),
     "v3": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM),
@@ -38,7 +39,7 @@ FAMILIES = {
 }
 
 
-def config_of(family, hidden, layers=3):
+def config_of(family, hidden, layers=3, **others):
     """A model of the family whose other widths follow from its hidden size."""
     heads = max(4, hidden // 64)
     common = dict(
@@ -76,7 +77,7 @@ def config_of(family, hidden, layers=3):
             n_routed_experts=16, n_shared_experts=1, first_k_dense_replace=1, num_key_value_heads=heads // 2, head_dim=32, n_group=1, topk_group=1,
             norm_topk_prob=True, routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True, rope_parameters=rope | {"partial_rotary_factor": 0.5},
         )
-    return FAMILIES[family][0](**common)
+    return FAMILIES[family][0](**common | others)
 
 
 def randomize(model, seed, outliers=False):
@@ -598,7 +599,7 @@ def _(model, run):
 
 
 class Run:
-    def __init__(self, family, hidden, dtype, attention="eager", seed=5, outliers=False, trained=None, recompute=False, micro=1, seq=48, batch=2, autocast=False, aux=0.0):
+    def __init__(self, family, hidden, dtype, attention="eager", seed=5, outliers=False, trained=None, recompute=False, micro=1, seq=48, batch=2, autocast=False, aux=0.0, others={}, facts={}):
         self.__dict__.update(locals())
         self.shift, self.afterwards, self.replaced = 0, [], {}
 
@@ -611,7 +612,7 @@ class Run:
         if self.trained:
             model = FAMILIES[self.family][1].from_pretrained(self.trained, attn_implementation=self.attention, dtype=self.dtype)
         else:
-            config = config_of(self.family, self.hidden)
+            config = config_of(self.family, self.hidden, **self.others)
             config._attn_implementation = self.attention
             if self.aux:
                 config.output_router_logits, config.router_aux_loss_coef = True, self.aux
@@ -623,7 +624,7 @@ class Run:
         model.train()
         if self.recompute:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        return model.cuda()
+        return model.to(DEVICE)
 
     def draw(self, vocab, generator):
         """Random tokens; for a trained model the bytes of this file."""
@@ -643,7 +644,7 @@ class Run:
         vocab = model.config.vocab_size
         total = 0
         for _ in range(self.micro):
-            self.ids = ids = self.draw(vocab, g).cuda()
+            self.ids = ids = self.draw(vocab, g).to(DEVICE)
             labels = ids
             used = ids.roll(-1, 1) if self.shift == 1 else ids.roll(1, 1) if self.shift == -1 else ids
             with torch.autocast("cuda", torch.bfloat16, enabled=self.autocast):
@@ -660,7 +661,7 @@ class Run:
         for batch in recorder.batches:
             batch["labels"] = batch["input_ids"]
         aux = [{"kind": "load_balancing", "coefficient": self.aux, "padding": True}] if self.aux else []
-        recorder.save(loss=total, framework=f"transformers {transformers.__version__}", auxiliary=aux)
+        recorder.save(loss=total, framework=f"transformers {transformers.__version__}", auxiliary=aux, **self.facts)
 
 
 def clean_runs(trained):
@@ -689,13 +690,18 @@ def judge(launcher, folder):
     return row
 
 
-def main():
+def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--launcher")
     parser.add_argument("--out", default="results.jsonl")
     parser.add_argument("--only", default=".")
     parser.add_argument("--jobs", type=int, default=1, help="folders judged at a time")
     parser.add_argument("--keep", help="keep the folders here")
+    return parser
+
+
+def main():
+    parser = arguments()
     parser.add_argument("--hidden", type=int, default=128, help="hidden size of the models with bugs")
     parser.add_argument("--trained", action="append", default=[], help="FAMILY=FOLDER")
     args = parser.parse_args()
@@ -709,16 +715,21 @@ def main():
             cases += [(Run(family, 0, torch.bfloat16, trained=path), name) for f, path in trained if f == family and not (f == "v3" and name in WITHOUT_EFFECT)]
             if name in ("expert_missing", "scale_nope", "rope_pairs", "no_scale", "eps_large", "expert_gradients_doubled", "gate_up_swapped", "mask_late", "weights_detached", "bias_missing", "q_norm_missing"):
                 cases.append((Run(family, args.hidden, torch.bfloat16, "eager", outliers=True), name))
+    judge_all(args, [(run.name(), run, name, *(BUGS[name][1:] if name else (None, None, None))) for run, name in cases])
+
+
+def judge_all(args, cases):
+    """Runs and judges cases: a label, a Run, the name of a bug, where it is, its cause, and what plants it."""
     with open(args.out, "w") as out, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for run, name in cases:
-            label = f"{run.name()}{'+' + name if name else ''}"
+        for label, run, name, where, cause, plant in cases:
+            label += "+" + name if name else ""
             if not re.search(args.only, label):
                 continue
             folder = os.path.join(args.keep or tempfile.gettempdir(), label)
             shutil.rmtree(folder, ignore_errors=True)
-            row = {"case": label, "bug": name, "where": name and BUGS[name][1], "cause": name and BUGS[name][2]}
+            row = {"case": label, "bug": name, "where": where, "cause": cause}
             try:
-                run.run(folder, name and BUGS[name][3])
+                run.run(folder, plant)
             except Exception as e:  # a case that cannot run is a row, too
                 row["failed"] = f"{type(e).__name__}: {e}"
             pool.submit(finish, args, row, folder, out)

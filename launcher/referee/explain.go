@@ -38,12 +38,9 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 		local = local || c.What != "gradient"
 		gone = gone || c.Scaled && c.Factor == 0
 	}
-	if line.wrong()[0].Statistic == "shape" && t.module.Kind != reference.Pool || !local && !(gone && len(j.repeats) == 1) {
+	castsAlone := !local && t.module.Kind == reference.Linear && j.quantized(t.module.Path)
+	if line.wrong()[0].Statistic == "shape" && t.module.Kind != reference.Pool || !local && !castsAlone && !(gone && len(j.repeats) == 1) {
 		return nil
-	}
-	judged := line.worst("gradient")
-	if t.module.Kind == reference.Linear && judged != nil && !judged.Wrong() && len(line.wrong("output")) > 0 && len(line.wrong("grad_input")) > 0 {
-		return []Cause{{Name: "weight_other", Says: "the weight that it used is not the one in the folder: the weight's own gradient is right, the output and the gradient of the input are not"}}
 	}
 	few := t.sample(line, local)
 	far := t.missed(t.exact, few)
@@ -61,6 +58,13 @@ func (j *judge) explain(t *trial, line *ModuleLine) (causes []Cause) {
 				causes = append(causes, Cause{h.name, h.says, s})
 			}
 		}
+	}
+	if try(j.casts(t, line)); len(causes) > 0 || castsAlone {
+		return causes[:min(1, len(causes))]
+	}
+	judged := line.worst("gradient")
+	if t.module.Kind == reference.Linear && judged != nil && !judged.Wrong() && len(line.wrong("output")) > 0 && len(line.wrong("grad_input")) > 0 {
+		return []Cause{{Name: "weight_other", Says: "the weight that it used is not the one in the folder: the weight's own gradient is right, the output and the gradient of the input are not"}}
 	}
 	if try(t.mistakes(line, local)); len(causes) == 0 {
 		if cause := t.lostChoices(); cause != nil {
@@ -148,11 +152,14 @@ func (t *trial) sample(line *ModuleLine, local bool) reference.Call {
 // strainUnder is the largest strain of the trial under a hypothesis, with at most some of its
 // roundings: on few rows, or on all. With more than one, gradients of weights count.
 func (j *judge) strainUnder(t *trial, h hypothesis, call reference.Call, line *ModuleLine, most int) (strain float64) {
-	ways, rows := h.ways, call.Rows(t.module.Kind)
+	ways, rows, tried := h.ways, call.Rows(t.module.Kind), most
 	if ways == nil {
 		ways = t.ways
 	}
-	ways = ways[:min(most, len(ways))]
+	if t.module.Kind == reference.Linear { // the second divides by scales in another way
+		tried++
+	}
+	ways = ways[:min(tried, len(ways))]
 	h.apply(&call)
 	exact, floors, err := t.compute(call, ways)
 	if err != nil {

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
@@ -136,6 +138,48 @@ func TestFP8(t *testing.T) {
 		for statistic, strain := range report.Strains {
 			if c.want == Right && strain >= 0.5 {
 				t.Errorf("%+v: %s is at %.2f of its threshold", c, statistic, strain)
+			}
+		}
+	}
+}
+
+// A step whose linear layers cast an operand in another way than it says is wrong, and the cause is
+// named.
+func TestCastMistakes(t *testing.T) {
+	defer delete(reference.Recipes, "other")
+	for name, recipe := range map[string]string{
+		"input_in_forward_off": "tensorwise", "output_gradient_other_type": "tensorwise", "weight_row_scales": "tensorwise", "input_other_axis": "blockwise",
+		"operands_of_wgrad_free_scales": "rowwise", "operands_of_all_products_off": "mxfp8",
+	} {
+		other := *reference.Recipes[recipe]
+		for _, o := range castOperands {
+			for _, mistake := range castMistakes {
+				for _, at := range o.at {
+					if strings.ReplaceAll(o.name, " ", "_")+"_"+mistake.name == name {
+						mistake.make(&other[at[0]][at[1]])
+					}
+				}
+			}
+		}
+		delete(reference.Recipes, "other")
+		dir, facts := t.TempDir(), `{"format": "step-1", "fp8": "%s linears"}`
+		reference.Recipes["other"] = &other
+		record(t, dir, strings.Replace(small, `layers": 2`, `layers": 1`, 1), fmt.Sprintf(facts, "other"), "")
+		delete(reference.Recipes, "other")
+		if err := os.WriteFile(filepath.Join(dir, "step.json"), fmt.Appendf(nil, facts, recipe), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		report, err := Judge(dir, false, func(*ModuleLine) {})
+		if err != nil || len(report.Findings) == 0 {
+			t.Errorf("%s: %v, verdict %s", name, err, report.Verdict)
+			continue
+		}
+		named := func(c Cause) bool {
+			return c.Name == "fp8_"+name || name == "operands_of_all_products_off" && c.Name == "fp8_missing"
+		}
+		for _, f := range report.Findings {
+			if !slices.ContainsFunc(f.Causes, named) || strings.Contains(fmt.Sprint(f.Says), "No known") {
+				t.Errorf("%s: %s: %v, %v", name, f.Module, f.Says, f.Causes)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package referee
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -26,6 +27,10 @@ func leastOf(dtype string) float64 {
 	}
 	return least
 }
+
+// sumOf8Bits is the error per term of sums of 8-bit products, which a GPU may keep in few bits. It
+// is twice what an H200 made of 8,192 terms in its fast mode.
+const sumOf8Bits = 0x1p-21
 
 // roundings returns the three roundings of a module, and the least error of a row in its format.
 func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Rounding, float64) {
@@ -63,6 +68,9 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 		base.Autocast = reference.FP16
 	}
 	ways := threeWays(base)
+	if m.Kind == reference.Linear && j.quantized(m.Path) { // a moved input has other codes
+		ways = ways[:2]
+	}
 	switch m.Kind {
 	case reference.Router, reference.Index, reference.IndexLoss, reference.Loss, reference.Residual, reference.Handover, reference.Embedding, reference.Mix:
 		ways = ways[:2] // these read exactly what was recorded: a moved input would excuse a lower precision
@@ -72,6 +80,9 @@ func (j *judge) roundings(m *reference.Module, r step.Repeat) ([]reference.Round
 		}
 	}
 	least := leastOf(formatNames[lowest])
+	if dims, ok := j.folder.Model.ParamDims(m.Path + ".weight"); ok && m.Kind == reference.Linear && j.quantized(m.Path) {
+		least = math.Hypot(least, sumOf8Bits*float64(max(dims[0], dims[len(dims)-1])))
+	}
 	if m.Kind.Glue() && base.Autocast != reference.Exact { // what it adds has passed casts
 		least = max(least, leastOf(formatNames[base.Autocast]))
 	}

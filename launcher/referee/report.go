@@ -260,7 +260,7 @@ func (j *judge) addGradient(all []*Finding, line *ModuleLine, c *Comparison) []*
 	default:
 		plainly = true
 		note = fmt.Sprintf("the gradient is off by %s, rounding explains %s", percent(c.Error), percent(c.Floor))
-		if line.Kind != "chain" && len(line.wrong("output", "grad_input")) == 0 {
+		if line.Kind != "chain" && len(line.Causes) == 0 && len(line.wrong("output", "grad_input")) == 0 {
 			note += ", while the module's own backward pass is right. No known mistake explains it: something was added or lost after it, such as a stale gradient of another step, or other tokens"
 		}
 	}

@@ -125,6 +125,9 @@ func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, err error) {
 	if t.call, err = t.newCall(); err != nil {
 		return nil, err
 	}
+	if m.Kind == reference.Linear { // what is recorded decides the codes: casts are part of the exact product
+		t.call.Rounding.Recipe = t.ways[0].Recipe
+	}
 	forward := false
 	for i, p := range slices.Concat(m.Inputs, m.Outputs) {
 		v, err := t.read(p)
@@ -211,10 +214,14 @@ func sum(x, y []float64) []float64 {
 	return total
 }
 
-// compute runs the exact reference and its roundings.
+// compute runs the exact reference and its roundings. What a call says of the casts of a linear
+// layer holds for all.
 func (t *trial) compute(call reference.Call, ways []reference.Rounding) (exact outcome, floors []outcome, err error) {
+	casts := call.Rounding.Recipe
 	for i, way := range append([]reference.Rounding{{}}, ways...) {
-		call.Rounding = way
+		if call.Rounding = way; t.module.Kind == reference.Linear {
+			call.Rounding.Recipe = casts
+		}
 		o, err := t.run(call)
 		if err != nil {
 			return nil, nil, err
@@ -307,7 +314,8 @@ func (t *trial) compare(all []Comparison, what string, p reference.Port, exact o
 			}
 		}
 	}
-	if t.module.Kind.Glue() { // its terms may be of a lower type, as under autocast
+	// The terms of glue may be of a lower type, as under autocast.
+	if t.module.Kind.Glue() || t.module.Kind == reference.Linear && t.judge.quantized(t.module.Path) {
 		pair.least = max(pair.least, t.least)
 	}
 	for _, f := range floors {

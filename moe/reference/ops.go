@@ -280,7 +280,11 @@ func (t *tape) linear(x, w, bias *node) *node {
 	}
 	y, q := t.node(x.rows, w.rows, promote(x.dtype, w.dtype)), t.recipe
 	t.recipe = nil
-	y.data = t.product(q.operands(view(x), input, view(w).transposed(), weight))
+	ties := 0.0
+	if t.rounding.Format != Exact {
+		ties = map[Way]float64{EveryOp: 1, KernelEnds: -1}[t.rounding.Way]
+	}
+	y.data = t.product(q.operands(forward, ties, view(x), view(w).transposed()))
 	parallel(y.rows, y.cols, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			for i := 0; bias != nil && i < y.cols; i++ {
@@ -292,9 +296,9 @@ func (t *tape) linear(x, w, bias *node) *node {
 	return t.derive(y, func() {
 		dy := matrix{data: y.grad, rows: y.rows, cols: y.cols}
 		if !x.fixed {
-			t.giveAll(x, t.product(q.operands(dy, outputGradient, view(w), weight)))
+			t.giveAll(x, t.product(q.operands(dgrad, ties, dy, view(w))))
 		}
-		t.giveAll(w, t.product(q.operands(dy.transposed(), outputGradient, view(x), input)))
+		t.giveAll(w, t.product(q.operands(wgrad, ties, dy.transposed(), view(x))))
 		if bias != nil {
 			t.giveSum(bias, y, func(r int, g []float64) { copy(g, y.gradRow(r)) })
 		}

@@ -2,40 +2,57 @@ package reference
 
 import "math"
 
-// Recipe says how products cast their operands to 8 bits. Each block of an operand has a scale: the
-// stored values times it are the operand. Blocks are given as [rows, columns] where the columns are
-// what the product sums over; 0 stands for all.
-type Recipe struct {
-	Inputs, Weights [2]int // the blocks of inputs and output gradients, and of weights
-	Scale           func(amax, most float64) float64
-	E5M2            bool // the format of output gradients; all else is E4M3
+// Recipe says how each product casts its operands: forward (input, weight), dgrad (output gradient,
+// weight) and wgrad (output gradient, input).
+type Recipe [3][2]Cast
+
+// Cast is one to 8 bits. Each block has a scale: the stored values times it are the operand. Blocks
+// are given as [rows, columns] where the columns are what the product sums over; 0 stands for all.
+type Cast struct {
+	Block [2]int
+	Scale Scale
+	E5M2  bool // else E4M3
+	Off   bool // the operand stays as it is
 }
+
+// Scale is how a block's scale follows from its largest magnitude.
+type Scale int
+
+const (
+	Free  Scale = iota // takes the largest magnitude to the largest value of the format
+	Ceil               // Free, rounded up to a power of two (RCEIL)
+	Floor              // takes its exponent to that of the largest value, and saturates above it
+)
 
 // Recipes are those whose scales follow from the data.
 var Recipes = map[string]*Recipe{
-	"mxfp8":       {Inputs: [2]int{1, 32}, Weights: [2]int{1, 32}, Scale: floorScale},
-	"mxfp8_rceil": {Inputs: [2]int{1, 32}, Weights: [2]int{1, 32}, Scale: ceilScale},
-	"blockwise":   {Inputs: [2]int{1, 128}, Weights: [2]int{128, 128}, Scale: freeScale},
-	"rowwise":     {Inputs: [2]int{1, 0}, Weights: [2]int{1, 0}, Scale: ceilScale},
-	"tensorwise":  {Scale: freeScale, E5M2: true},
+	"mxfp8":       newRecipe([2]int{1, 32}, [2]int{1, 32}, Floor),
+	"mxfp8_rceil": newRecipe([2]int{1, 32}, [2]int{1, 32}, Ceil),
+	"blockwise":   newRecipe([2]int{1, 128}, [2]int{128, 128}, Free),
+	"rowwise":     newRecipe([2]int{1, 0}, [2]int{1, 0}, Ceil),
+	"tensorwise":  newRecipe([2]int{}, [2]int{}, Free),
 }
 
-// freeScale takes the largest magnitude to the largest value of the format.
-func freeScale(amax, most float64) float64 { return max(FP32.Round(amax/most), 0x1p-126) }
+func newRecipe(inputs, weights [2]int, scale Scale) *Recipe {
+	x, w := Cast{Block: inputs, Scale: scale}, Cast{Block: weights, Scale: scale}
+	dy := x
+	dy.E5M2 = inputs == [2]int{} // the range of one scale per tensor is too small in E4M3
+	return &Recipe{{x, w}, {dy, w}, {dy, x}}
+}
 
-// ceilScale is freeScale, rounded up to a power of two (RCEIL).
-func ceilScale(amax, most float64) float64 {
-	fraction, exp := math.Frexp(freeScale(amax, most))
-	if fraction == 0.5 {
+// of returns the scale of a block. Floor is that of OCP Microscaling Formats v1.0, 6.3.
+func (s Scale) of(amax, most float64) float64 {
+	scale := max(FP32.Round(amax/most), 0x1p-126)
+	fraction, exp := math.Frexp(scale)
+	switch {
+	case s == Free:
+		return scale
+	case s == Floor:
+		exp = math.Ilogb(amax) - math.Ilogb(most)
+	case fraction == 0.5:
 		exp--
 	}
 	return math.Ldexp(1, max(exp, -127))
-}
-
-// floorScale takes the exponent of the largest magnitude to that of the largest value. Above it,
-// values saturate. Source: OCP Microscaling Formats v1.0, 6.3.
-func floorScale(amax, most float64) float64 {
-	return math.Ldexp(1, max(math.Ilogb(amax)-math.Ilogb(most), -127))
 }
 
 // element is E4M3 or E5M2: its bits of mantissa, least exponent and largest value.
@@ -51,29 +68,29 @@ func (e element) round(x float64) float64 {
 	return min(max(roundBits(x, e.bits, e.least, math.Inf(1)), -e.most), e.most)
 }
 
-// operand says what an operand of a product is.
-type operand int
-
+// The products of a linear layer.
 const (
-	input operand = iota
-	weight
-	outputGradient
+	forward = iota
+	dgrad
+	wgrad
 )
 
 // operands casts both operands of a product, which sums over the columns of a and the rows of b.
-func (q *Recipe) operands(a matrix, isA operand, b matrix, isB operand) (matrix, matrix) {
+func (q *Recipe) operands(product int, ties float64, a, b matrix) (matrix, matrix) {
 	if q == nil {
 		return a, b
 	}
-	return q.cast(a, isA), q.cast(b.transposed(), isB).transposed()
+	return q[product][0].apply(a, ties), q[product][1].apply(b.transposed(), ties).transposed()
 }
 
-// cast returns an operand as it is after the cast to 8 bits and back.
-func (q *Recipe) cast(m matrix, is operand) matrix {
-	e, block := e4m3, q.Inputs
-	if is == weight {
-		block = q.Weights
-	} else if is == outputGradient && q.E5M2 {
+// apply returns an operand as it is after the cast to 8 bits and back. Of an element between two
+// values of the format, the last bit of a free scale decides, and whether code divides by it or
+// multiplies by its reciprocal. With ties of 1 it gets the smaller magnitude, of -1 the larger.
+func (c Cast) apply(m matrix, ties float64) matrix {
+	e, block := e4m3, c.Block
+	if c.Off {
+		return m
+	} else if c.E5M2 {
 		e = e5m2
 	}
 	size := [2]int{m.rows, m.cols} // of the data
@@ -91,18 +108,21 @@ func (q *Recipe) cast(m matrix, is operand) matrix {
 		for top := lo * block[0]; top < min(hi*block[0], size[0]); top += block[0] {
 			for left := 0; left < size[1]; left += block[1] {
 				right := min(left+block[1], size[1])
-				amax, scale := 0.0, 1.0
+				amax, scale, divisor := 0.0, 1.0, 1.0
 				for r := top; r < min(top+block[0], size[0]); r++ {
 					for _, x := range m.data[r*size[1]+left : r*size[1]+right] {
 						amax = max(amax, math.Abs(x))
 					}
 				}
 				if amax > 0 {
-					scale = q.Scale(amax, e.most)
+					scale = c.Scale.of(amax, e.most)
+					if divisor = scale; c.Scale == Free {
+						divisor *= 1 + ties*0x1p-22
+					}
 				}
 				for r := top; r < min(top+block[0], size[0]); r++ {
 					for i := r*size[1] + left; i < r*size[1]+right; i++ {
-						y[i] = e.round(float64(float32(m.data[i]/scale))) * scale // code divides in FP32
+						y[i] = e.round(FP32.Round(m.data[i]/divisor)) * scale // code divides in FP32
 					}
 				}
 			}
