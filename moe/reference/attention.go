@@ -9,7 +9,7 @@ import (
 func (f *formula) apart() *formula {
 	one := &formula{
 		tape: tape{rounding: f.rounding, fast: f.fast}, Config: f.Config, call: f.call, module: f.module, layer: f.layer,
-		mistake: f.mistake, numbers: f.numbers,
+		mistake: f.mistake, numbers: f.numbers, trace: f.trace,
 	}
 	if f.rounding.Way == KernelEnds {
 		one.lost = 2 // of an FP32 operand that a GPU splits into two of TF32
