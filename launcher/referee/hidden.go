@@ -37,6 +37,16 @@ func (t *trial) hidden() (all []Cause) {
 	if t.judge.weighs(t.module) > mostWeights || len(rows) > mostSequence {
 		return nil
 	}
+	pairs := make([]tensorPair, len(t.module.Outputs))
+	for i, p := range t.module.Outputs {
+		want := t.exact[p.Label()].Rows(rows, t.tokens)
+		if len(want.Dims) > 0 {
+			pairs[i] = tensorPair{want: want.Data, rows: want.Dims[0], least: t.least}
+		}
+		for _, f := range t.floors {
+			pairs[i].floors = append(pairs[i].floors, f[p.Label()].Rows(rows, t.tokens).Data)
+		}
+	}
 	trace := t.module.Trace(few)
 	for _, h := range t.mistakes(&ModuleLine{}, true) {
 		if strings.Contains(h.name, ":") { // that of one expert is never hidden
@@ -47,14 +57,10 @@ func (t *trial) hidden() (all []Cause) {
 			continue
 		}
 		worst := Comparison{}
-		for _, p := range t.module.Outputs {
-			want := t.exact[p.Label()].Rows(rows, t.tokens)
-			if len(want.Data) != len(o[p.Label()].Data) || len(want.Dims) == 0 {
+		for i, p := range t.module.Outputs {
+			pair := pairs[i]
+			if pair.got = o[p.Label()].Data; len(pair.got) != len(pair.want) {
 				continue
-			}
-			pair := tensorPair{got: o[p.Label()].Data, want: want.Data, rows: want.Dims[0], least: t.least}
-			for _, f := range t.floors {
-				pair.floors = append(pair.floors, f[p.Label()].Rows(rows, t.tokens).Data)
 			}
 			if c := pair.compareRows("output", p.Name); !(c.Strain <= worst.Strain) {
 				worst = c

@@ -286,9 +286,9 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// planted returns a trial of a module of a golden step, whose outputs are those of a mistake.
-func planted(t *testing.T, path, mistake string) (*judge, *trial, *ModuleLine) {
-	folder, err := step.Open("../golden/testdata/deepseek_v3_tiny")
+// planted returns a trial of a module of a step, whose outputs are those of a mistake.
+func planted(t *testing.T, dir, path, mistake string) (*judge, *trial, *ModuleLine) {
+	folder, err := step.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,8 +319,9 @@ func planted(t *testing.T, path, mistake string) (*judge, *trial, *ModuleLine) {
 // What no mistake explains has no cause, though constants are fitted.
 func TestCauses(t *testing.T) {
 	const layer = "model.layers.1"
-	for mistake, path := range map[string]string{"scale_other:1.87": layer, "window_other:12": layer, "experts_swapped:3,5": layer + ".mlp", "": layer + ".mlp"} {
-		j, tr, line := planted(t, path, mistake)
+	dir := written(t, "deepseek_v3_tiny", "")
+	for mistake, path := range map[string]string{"scale_other:1.87": layer, "window_other:12": layer + ".self_attn.core", "experts_swapped:3,5": layer + ".mlp", "": layer + ".mlp"} {
+		j, tr, line := planted(t, dir, path, mistake)
 		if mistake == "" {
 			if len(line.wrong()) > 0 {
 				t.Error("it is wrong without a mistake")

@@ -248,6 +248,7 @@ func (f *formula) eachHead(dtype Format, chosen []int, do func(s, h int, mask *n
 
 // headRows copies the rows of a head out of [tokens, heads·width].
 func (f *formula) headRows(all []float64, s, h, width int) (rows []float64) {
+	rows = make([]float64, 0, f.batch.Seq*width)
 	for i := range f.batch.Seq {
 		at := ((s*f.batch.Seq+i)*f.Heads + h) * width
 		rows = append(rows, all[at:at+width]...)

@@ -303,7 +303,7 @@ func (x Tensor) Rows(rows []int, tokens int) Tensor {
 		return x
 	}
 	width := len(x.Data) / tokens
-	some := Tensor{Dims: slices.Clone(x.Dims)}
+	some := Tensor{Dims: slices.Clone(x.Dims), Data: make([]float64, 0, len(rows)*width)}
 	some.Dims[0] = len(rows)
 	for _, r := range rows {
 		some.Data = append(some.Data, x.Data[r*width:(r+1)*width]...)
