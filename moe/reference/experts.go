@@ -30,7 +30,7 @@ func (f *formula) router(path string, x *node) []*node {
 		chosen = own
 	}
 	f.chosen[path] = chosen
-	if _, ok := f.begins("router_softmax_of_chosen"); ok {
+	if f.is("router_softmax_of_chosen") || f.is("router_softmax_of_chosen_scaled") {
 		by := pick(f, map[string]float64{"router_softmax_of_chosen_scaled": f.RouteScale}, 1)
 		return []*node{logits, f.scale(f.softmax(f.ofChosen(f.cast(logits, FP32), chosen)), by)}
 	}
@@ -224,14 +224,13 @@ func (f *formula) experts(path string, x, weights *node) *node {
 		}
 		own := fmt.Sprintf("%s.%d", path, f.expert(e))
 		y := f.expertMLP(own, in, nil)
-		_, equal := f.begins("experts_weights_equal")
 		switch {
 		case f.is("experts_weight_on_gate"):
 			y = f.expertMLP(own, in, w)
 		case f.is("experts_weight_missing") || f.is("experts_weight_on_input"):
 		case f.is("experts_weight_squared"):
 			y = f.mul(f.mul(y, w), w)
-		case equal:
+		case f.is("experts_weights_equal"), f.is("experts_weights_equal_scaled"):
 			y = f.scale(y, pick(f, map[string]float64{"experts_weights_equal_scaled": f.RouteScale}, 1)/float64(f.TopK))
 		case f.is("experts_mean"):
 			y = f.scale(f.mul(y, w), 1/float64(f.TopK))

@@ -74,9 +74,7 @@ func (s state) clone() state {
 
 // is reports whether to make a mistake.
 func (f *formula) is(mistake string) bool {
-	if f.trace != nil {
-		f.trace.ask(mistake)
-	}
+	f.trace.ask(mistake)
 	return f.mistake == mistake
 }
 
