@@ -90,14 +90,15 @@ func TestConfigRoundTrip(t *testing.T) {
 	write(t, "a", "text")
 	write(t, "b", "text")
 	other := t.TempDir()
-	for _, flavor := range moe.Flavors() {
-		for _, more := range []string{"", "--data a b --seed 9223372036854775807 --optimizer.lr 0.00012345678901234567 --set sample_prompt=\"\u00e9\\'#"} {
-			args := append([]string{"train", "--dry-run", "--flavor", flavor.Name}, strings.Fields(more)...)
-			printed := succeed(t, args...)
-			file := write(t, filepath.Join(other, "c.toml"), printed)
-			if again := succeed(t, "train", "--dry-run", "--config", file); stable(again) != stable(printed) {
-				t.Errorf("%q prints\n%s\nand from that\n%s", args, printed, again)
-			}
+	for i, flavor := range moe.Flavors() {
+		args := []string{"train", "--dry-run", "--flavor", flavor.Name}
+		if i == 0 {
+			args = append(args, strings.Fields("--data a b --seed 9223372036854775807 --optimizer.lr 0.00012345678901234567 --set sample_prompt=\"\u00e9\\'#")...)
+		}
+		printed := succeed(t, args...)
+		file := write(t, filepath.Join(other, "c.toml"), printed)
+		if again := succeed(t, "train", "--dry-run", "--config", file); stable(again) != stable(printed) {
+			t.Errorf("%q prints\n%s\nand from that\n%s", args, printed, again)
 		}
 	}
 }

@@ -98,10 +98,17 @@ func (t *trial) missed(o outcome, few reference.Call) (sum float64) {
 	return sum
 }
 
-// missUnder is missed under a hypothesis.
+// missUnder is missed under a hypothesis. All calls of a trial have the same rows.
 func (t *trial) missUnder(h hypothesis, few reference.Call) float64 {
-	h.apply(&few)
-	o, err := t.module.Run(few)
+	if t.trace == nil {
+		t.trace = t.module.Trace(few)
+	}
+	run := t.trace.Run
+	if h.change != nil {
+		h.change(&few)
+		run = func(string) (outcome, error) { return t.module.Run(few) }
+	}
+	o, err := run(h.name)
 	if err != nil {
 		return inf
 	}

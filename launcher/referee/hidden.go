@@ -1,6 +1,10 @@
 package referee
 
-import "strings"
+import (
+	"strings"
+
+	"spmoe/moe/reference"
+)
 
 // What is computed with each mistake of its kind is bounded: the weights, the tokens of a module
 // that takes each alone, and those of a sequence.
@@ -10,9 +14,18 @@ const (
 	mostSequence = 256
 )
 
+// weighs returns the number of a module's weights.
+func (j *judge) weighs(m *reference.Module) (n int) {
+	for _, name := range m.Params {
+		dims, _ := j.folder.Model.ParamDims(name)
+		n += dims[0] * dims[len(dims)-1]
+	}
+	return n
+}
+
 // hidden returns the mistakes that rounding hides in a right trial.
 func (t *trial) hidden() (all []Cause) {
-	weights, few := 0, t.call
+	few := t.call
 	if t.module.Kind.TokenWise() {
 		for i := range min(t.tokens, mostAlone) {
 			few.Tokens = append(few.Tokens, i*t.tokens/min(t.tokens, mostAlone))
@@ -21,32 +34,33 @@ func (t *trial) hidden() (all []Cause) {
 		few.Sequences = []int{0}
 	}
 	rows := few.Rows(t.module.Kind)
-	for _, name := range t.module.Params {
-		dims, _ := t.judge.folder.Model.ParamDims(name)
-		weights += dims[0] * dims[len(dims)-1]
-	}
-	if weights > mostWeights || len(rows) > mostSequence {
+	if t.judge.weighs(t.module) > mostWeights || len(rows) > mostSequence {
 		return nil
 	}
+	pairs := make([]tensorPair, len(t.module.Outputs))
+	for i, p := range t.module.Outputs {
+		want := t.exact[p.Label()].Rows(rows, t.tokens)
+		if len(want.Dims) > 0 {
+			pairs[i] = tensorPair{want: want.Data, rows: want.Dims[0], least: t.least}
+		}
+		for _, f := range t.floors {
+			pairs[i].floors = append(pairs[i].floors, f[p.Label()].Rows(rows, t.tokens).Data)
+		}
+	}
+	trace := t.module.Trace(few)
 	for _, h := range t.mistakes(&ModuleLine{}, true) {
 		if strings.Contains(h.name, ":") { // that of one expert is never hidden
 			continue
 		}
-		call := few
-		h.apply(&call)
-		o, err := t.module.Run(call)
+		o, err := trace.Run(h.name)
 		if err != nil {
 			continue
 		}
 		worst := Comparison{}
-		for _, p := range t.module.Outputs {
-			want := t.exact[p.Label()].Rows(rows, t.tokens)
-			if len(want.Data) != len(o[p.Label()].Data) || len(want.Dims) == 0 {
+		for i, p := range t.module.Outputs {
+			pair := pairs[i]
+			if pair.got = o[p.Label()].Data; len(pair.got) != len(pair.want) {
 				continue
-			}
-			pair := tensorPair{got: o[p.Label()].Data, want: want.Data, rows: want.Dims[0], least: t.least}
-			for _, f := range t.floors {
-				pair.floors = append(pair.floors, f[p.Label()].Rows(rows, t.tokens).Data)
 			}
 			if c := pair.compareRows("output", p.Name); !(c.Strain <= worst.Strain) {
 				worst = c

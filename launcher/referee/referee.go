@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -49,7 +50,9 @@ func Judge(path string, all bool, tell func(*ModuleLine)) (*Report, error) {
 		return nil, err
 	}
 	j := newJudge(folder)
-	j.tell = tell
+	if j.tell = tell; j.weighs(j.modules[len(j.modules)-1]) <= mostWeights { // of a small heap, garbage is no matter
+		defer debug.SetGCPercent(debug.SetGCPercent(400))
+	}
 	j.introduce()
 	j.checkRecipe()
 	var chosen []*reference.Module

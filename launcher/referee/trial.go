@@ -30,6 +30,7 @@ type trial struct {
 
 	exact  outcome
 	floors []outcome
+	trace  *reference.Trace // without a mistake, on few rows; nil: not yet
 }
 
 // outcome is what the reference computes for a trial.

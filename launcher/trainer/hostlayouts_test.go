@@ -76,15 +76,16 @@ func TestOneResultForReplicasOnHosts(t *testing.T) {
 	sameBits(t, drawn, []placed{replicasOnHosts[1], replicasOnHosts[4]})
 }
 
-// wholeSequences are the layouts in which ranks do not share sequences.
-func wholeSequences(t *testing.T) (places []placed) {
+// wholeSequences are layouts in which ranks do not share sequences: one of each kind, or with
+// SPMOE_LAYOUTS=all all of them.
+func wholeSequences() (places []placed) {
+	if !allLayouts() {
+		return []placed{replicasOnHosts[4], stagesOnHosts[9], stagesOnHosts[4], stagesOnHosts[10], replicasOnHosts[5], replicasOnHosts[6]}
+	}
 	for _, p := range slices.Concat(stagesOnHosts, replicasOnHosts) {
 		if p.layout.Sharers() == 1 {
 			places = append(places, p)
 		}
-	}
-	if n := len(places); n < 20 {
-		t.Errorf("%d layouts", n)
 	}
 	return places
 }
@@ -101,11 +102,11 @@ func v4Run(t *testing.T, precision string) config.Config {
 	return cfg
 }
 
-// A model like DeepSeek-V4 has the bits of one rank in all of them.
+// A model like DeepSeek-V4 has the bits of one rank in them.
 func TestOneResultForV4(t *testing.T) {
-	places := wholeSequences(t)
+	places := wholeSequences()
 	sameBits(t, func() config.Config { return v4Run(t, "bf16") }, places)
-	sameBits(t, func() config.Config { return v4Run(t, "mxfp8") }, places[8:13])
+	sameBits(t, func() config.Config { return v4Run(t, "mxfp8") }, places[:2])
 }
 
 // chosenKeysRun is hostsRun with indexers. The second one serves two layers.
@@ -116,17 +117,17 @@ func chosenKeysRun(t *testing.T, precision string) config.Config {
 	return cfg
 }
 
-// Indexers, and attention to what they choose, have the bits of one rank in all layouts in which
-// ranks do not share sequences. So has the stage in which nothing else trains.
+// Indexers, and attention to what they choose, have the bits of one rank in layouts in which ranks
+// do not share sequences. So has the stage in which nothing else trains.
 func TestOneResultForChosenKeys(t *testing.T) {
-	places := wholeSequences(t)
+	places := wholeSequences()
 	sameBits(t, func() config.Config { return chosenKeysRun(t, "bf16") }, places)
 	warmup := func() config.Config {
 		cfg := chosenKeysRun(t, "mxfp8")
 		cfg.Model.IndexStage = "warmup"
 		return cfg
 	}
-	sameBits(t, warmup, places[8:13])
+	sameBits(t, warmup, places[:2])
 }
 
 // dividedExperts are layouts with more replicas than experts on a rank, which divide the gradients
@@ -161,18 +162,24 @@ func TestOneResultOnUnequalHosts(t *testing.T) {
 	sameOnHosts(t, hostsRun, unequalHosts)
 }
 
-// sameOnHosts compares layouts on hosts with one rank, in BF16 and every fourth in MXFP8. With
-// SPMOE_LAYOUTS=all it does both in all.
+// sameOnHosts compares layouts on hosts with one rank: all in BF16, in one step of several passes,
+// and every fifth in MXFP8, in two. With SPMOE_LAYOUTS=all it does both in all, in two steps.
 func sameOnHosts(t *testing.T, run func(*testing.T, string) config.Config, all []placed) {
 	for _, precision := range []string{"bf16", "mxfp8"} {
 		t.Run(precision, func(t *testing.T) {
 			var places []placed
 			for i, p := range all {
-				if precision == "bf16" || i%4 == 0 || allLayouts() {
+				if precision == "bf16" || i%5 == 0 || allLayouts() {
 					places = append(places, p)
 				}
 			}
-			sameBits(t, func() config.Config { return run(t, precision) }, places)
+			sameBits(t, func() config.Config {
+				cfg := run(t, precision)
+				if precision == "bf16" && !allLayouts() {
+					cfg.Steps = 1
+				}
+				return cfg
+			}, places)
 		})
 	}
 }

@@ -69,7 +69,7 @@ func trafficCases() map[string]trafficCase {
 		c.Batch, c.Seq, c.Model.Dim, c.Model.Heads = 8, 256, 128, 4
 	}
 	stages := func(c *config.Config) {
-		c.PP, c.PPMicrobatches, c.Batch, c.Seq, c.Model.Dim = 2, 8, 64, 256, 128
+		c.PP, c.PPMicrobatches, c.Batch, c.Seq, c.Model.Dim = 2, 8, 32, 128, 128
 	}
 	replicas := func(c *config.Config) {
 		c.Batch, c.Seq, c.Model.Dim, c.Model.ExpertInter, c.Model.ForceBalance = 32, 128, 128, 128, true

@@ -9,7 +9,7 @@ import (
 func (f *formula) apart() *formula {
 	one := &formula{
 		tape: tape{rounding: f.rounding, fast: f.fast}, Config: f.Config, call: f.call, module: f.module, layer: f.layer,
-		mistake: f.mistake, numbers: f.numbers,
+		mistake: f.mistake, numbers: f.numbers, trace: f.trace,
 	}
 	if f.rounding.Way == KernelEnds {
 		one.lost = 2 // of an FP32 operand that a GPU splits into two of TF32
@@ -248,6 +248,7 @@ func (f *formula) eachHead(dtype Format, chosen []int, do func(s, h int, mask *n
 
 // headRows copies the rows of a head out of [tokens, heads·width].
 func (f *formula) headRows(all []float64, s, h, width int) (rows []float64) {
+	rows = make([]float64, 0, f.batch.Seq*width)
 	for i := range f.batch.Seq {
 		at := ((s*f.batch.Seq+i)*f.Heads + h) * width
 		rows = append(rows, all[at:at+width]...)

@@ -30,7 +30,7 @@ func (f *formula) router(path string, x *node) []*node {
 		chosen = own
 	}
 	f.chosen[path] = chosen
-	if strings.HasPrefix(f.mistake, "router_softmax_of_chosen") {
+	if f.is("router_softmax_of_chosen") || f.is("router_softmax_of_chosen_scaled") {
 		by := pick(f, map[string]float64{"router_softmax_of_chosen_scaled": f.RouteScale}, 1)
 		return []*node{logits, f.scale(f.softmax(f.ofChosen(f.cast(logits, FP32), chosen)), by)}
 	}
@@ -230,7 +230,7 @@ func (f *formula) experts(path string, x, weights *node) *node {
 		case f.is("experts_weight_missing") || f.is("experts_weight_on_input"):
 		case f.is("experts_weight_squared"):
 			y = f.mul(f.mul(y, w), w)
-		case strings.HasPrefix(f.mistake, "experts_weights_equal"):
+		case f.is("experts_weights_equal"), f.is("experts_weights_equal_scaled"):
 			y = f.scale(y, pick(f, map[string]float64{"experts_weights_equal_scaled": f.RouteScale}, 1)/float64(f.TopK))
 		case f.is("experts_mean"):
 			y = f.scale(f.mul(y, w), 1/float64(f.TopK))

@@ -180,7 +180,7 @@ func (f *formula) rsqrt(x *node, eps float64) *node {
 
 // eps returns that of a norm. Those of DeepSeek's latents do not follow config.json.
 func (f *formula) eps(path string) float64 {
-	number, _ := strings.CutPrefix(f.call.Mistake, "norm_eps_")
+	number, _ := f.begins("norm_eps_")
 	other, err := strconv.ParseFloat(number, 64)
 	switch {
 	case err == nil:

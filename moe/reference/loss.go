@@ -39,7 +39,7 @@ func (f *formula) targets() (targets []int32, weights []float64) {
 		}
 	}
 	reduction := b.Reduction
-	if name, ok := strings.CutPrefix(f.mistake, "loss_over_"); ok {
+	if name, ok := f.begins("loss_over_"); ok {
 		reduction = name
 	}
 	for _, r := range f.tokens() {

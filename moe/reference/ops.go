@@ -16,15 +16,17 @@ func promote(a, b Format) Format {
 // derivatives at a and b, where f is y.
 func (t *tape) zip(a, b *node, f func(a, b float64) float64, da, db func(a, b, y float64) float64) *node {
 	y := t.each(a.rows, a.cols, promote(a.dtype, b.dtype), func(r int, y []float64) {
+		other, step := b.line(r)
 		for i, v := range a.row(r) {
-			y[i] = f(v, b.at(r, i))
+			y[i] = f(v, other[i*step])
 		}
 	})
 	gradient := func(d func(a, b, y float64) float64) func(r int, g []float64) {
 		return func(r int, g []float64) {
 			at, from, to := y.row(r), a.row(r), y.gradRow(r)
+			other, step := b.line(r)
 			for i := range g {
-				g[i] = to[i] * d(from[i], b.at(r, i), at[i])
+				g[i] = to[i] * d(from[i], other[i*step], at[i])
 			}
 		}
 	}
@@ -34,15 +36,10 @@ func (t *tape) zip(a, b *node, f func(a, b float64) float64, da, db func(a, b, y
 	})
 }
 
-// at returns element (r, i) of a node that may have only one row or one column.
-func (n *node) at(r, i int) float64 {
-	if n.rows == 1 {
-		r = 0
-	}
-	if n.cols == 1 {
-		i = 0
-	}
-	return n.data[r*n.cols+i]
+// line returns row r of a node that may have only one, and the step from one column to the next: 0
+// if there is one.
+func (n *node) line(r int) (row []float64, step int) {
+	return n.row(min(r, n.rows-1)), min(n.cols-1, 1)
 }
 
 // accumulator returns the format of sums: FP32 in all code that rounds.

@@ -217,25 +217,6 @@ func Mistakes() (all []Mistake) {
 	return all
 }
 
-// is reports whether to make a mistake.
-func (f *formula) is(mistake string) bool { return f.mistake == mistake }
-
-// pick returns what a mistake has instead of the right value.
-func pick[T any](f *formula, wrong map[string]T, right T) T {
-	if value, ok := wrong[f.mistake]; ok {
-		return value
-	}
-	return right
-}
-
-// flow returns x, without its gradient if the mistake is to be made.
-func (f *formula) flow(x *node, mistake string) *node {
-	if !f.is(mistake) {
-		return x
-	}
-	return f.detached(x)
-}
-
 // detached returns x without its gradient.
 func (f *formula) detached(x *node) *node {
 	y := *x

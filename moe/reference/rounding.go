@@ -76,6 +76,9 @@ func (f Format) roundAll(values []float64) {
 
 // Holds reports whether the format has all values.
 func (f Format) Holds(values []float64) bool {
+	if f == Exact {
+		return true
+	}
 	for _, x := range values {
 		if f == BF16 && bf16(x) == x {
 			continue

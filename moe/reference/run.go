@@ -19,11 +19,17 @@ type formula struct {
 	rows    []int // selected; nil: all
 	mistake string
 	numbers [2]float64 // of the experts that it is about, or a constant
-	params  map[string]*node
+	state
+	trace *Trace // that it records; nil: none
+	wrong error
+}
+
+// state is what a formula has computed.
+type state struct {
+	weights map[string]*node // by parameter
 	values  map[string]*node // by the labels of ports
 	chosen  map[string][]int // by router
 	results map[string]Tensor
-	wrong   error
 }
 
 // Run computes a module, forward and on request backward. The results are named as in a step
@@ -32,11 +38,17 @@ type formula struct {
 // with the selection bias), PATH.groups and PATH.indices, whatever was replayed. The whole model
 // has the ports of all modules.
 func (m *Module) Run(call Call) (results map[string]Tensor, err error) {
+	return m.runFrom(call, nil, 0)
+}
+
+// runFrom is Run with a trace: an empty one records the run. From one that is recorded, the run takes
+// all that was computed before one of the modules inside m.
+func (m *Module) runFrom(call Call, trace *Trace, first int) (results map[string]Tensor, err error) {
 	f := &formula{
-		Config: m.config, outer: m, module: m, call: call, batch: call.Batch, params: map[string]*node{}, values: map[string]*node{},
-		chosen: map[string][]int{}, results: map[string]Tensor{},
+		Config: m.config, outer: m, module: m, call: call, batch: call.Batch,
+		state: state{map[string]*node{}, map[string]*node{}, map[string][]int{}, map[string]Tensor{}},
 	}
-	f.rounding, f.fast = call.Rounding, call.Fast
+	f.rounding, f.fast, f.forward = call.Rounding, call.Fast, !call.Backward
 	if call.Batch == nil || call.Batch.Batch*call.Batch.Seq < 1 {
 		return nil, fmt.Errorf("%s: expected a batch of one token or more", m.Path)
 	}
@@ -50,8 +62,14 @@ func (m *Module) Run(call Call) (results map[string]Tensor, err error) {
 	if call.Sequences != nil && !m.Kind.TokenWise() {
 		f.batch = call.Batch.sequences(call.Sequences)
 	}
+	if trace != nil && trace.right == nil {
+		f.trace = trace
+		trace.reach(0, f)
+	} else if trace != nil {
+		f.state = trace.before[first].clone()
+	}
 	if f.wrong == nil {
-		f.run(m)
+		f.run(m, first)
 	}
 	if f.wrong == nil {
 		f.finish(m)
@@ -87,7 +105,7 @@ func (f *formula) finish(m *Module) {
 		}
 	}
 	for _, name := range m.Params {
-		w, ok := f.params[name]
+		w, ok := f.weights[name]
 		if !ok { // such as that of an expert without tokens
 			w = f.blank(name)
 		}
@@ -141,8 +159,8 @@ func (f *formula) seed(m *Module) bool {
 }
 
 // run computes the outputs of a module from values of its inputs. A coarse one runs the finest
-// modules inside it. Losses of router logits run if they count.
-func (f *formula) run(m *Module) {
+// modules inside it, from the first on. Losses of router logits run if they count.
+func (f *formula) run(m *Module, first int) {
 	if m.Children == nil {
 		f.module, f.layer = m, m.Layer
 		var in []*node
@@ -154,10 +172,11 @@ func (f *formula) run(m *Module) {
 		}
 		return
 	}
-	for _, child := range m.Children {
+	for i, child := range m.Children[first:] {
 		skip := child.Children != nil || child.OfGradients || (child.Kind == Balance || child.Kind == IndexLoss) && f.call.Losses[child.Path] == 0 || child.Kind == Rotary
 		if !skip && f.wrong == nil && f.values[child.Outputs[0].Label()] == nil {
-			f.run(child)
+			f.trace.reach(first+i, f)
+			f.run(child, 0)
 		}
 	}
 }
@@ -284,7 +303,7 @@ func (x Tensor) Rows(rows []int, tokens int) Tensor {
 		return x
 	}
 	width := len(x.Data) / tokens
-	some := Tensor{Dims: slices.Clone(x.Dims)}
+	some := Tensor{Dims: slices.Clone(x.Dims), Data: make([]float64, 0, len(rows)*width)}
 	some.Dims[0] = len(rows)
 	for _, r := range rows {
 		some.Data = append(some.Data, x.Data[r*width:(r+1)*width]...)
@@ -386,7 +405,7 @@ func (f *formula) param(name string) *node {
 	if f.Streams > 0 && strings.HasSuffix(name, ".head.weight") { // of a layer for further tokens
 		name = "lm_head.weight"
 	}
-	if n, ok := f.params[name]; ok {
+	if n, ok := f.weights[name]; ok {
 		return n
 	}
 	if f.Config.params[name] == nil {
@@ -405,7 +424,7 @@ func (f *formula) param(name string) *node {
 	if f.rounding.Jitter == 0 {
 		f.store(n, name, 0)
 	}
-	f.params[name] = n
+	f.weights[name] = n
 	return n
 }
 

@@ -26,6 +26,7 @@ type tape struct {
 	rounding Rounding
 	fast     bool
 	inside   int     // depth of kernels whose results are rounded at their ends only
+	forward  bool    // nothing goes backward
 	lost     uint32  // bits of mantissa that products lose of FP32 operands
 	recipe   *Recipe // of the next linear layer; nil: its products are not quantized
 	backward []func()
@@ -78,6 +79,9 @@ func (t *tape) each(rows, cols int, dtype Format, f func(r int, y []float64)) *n
 
 // derive records what passes the gradient of y on. It runs if y has one.
 func (t *tape) derive(y *node, back func()) *node {
+	if t.forward {
+		return y
+	}
 	t.backward = append(t.backward, func() {
 		if y.grad != nil {
 			back()
