@@ -22,10 +22,10 @@ type Sizes struct {
 	Parameters moe.Counts      `json:"parameters"`
 	FLOPs      float64         `json:"flops_per_token"`
 	Memory     MemorySizes     `json:"memory"` // per rank
-	Heap         int64                 `json:"heap_bytes"`
-	Vault        int64                 `json:"vault_bytes"`
-	Cache        int64                 `json:"kv_cache_bytes"` // per token
-	Parts        []PartSizes           `json:"parts"`
+	Heap       int64           `json:"heap_bytes"`
+	Vault      int64           `json:"vault_bytes"`
+	Cache      int64           `json:"kv_cache_bytes"` // per token
+	Parts      []PartSizes     `json:"parts"`
 }
 
 // MemorySizes is an estimate of a rank's memory with its sum.

@@ -66,7 +66,7 @@ func (c Config) Pipeline(ranks int) (*pipeline.Schedule, []moe.Stage, error) {
 	} else if c.SharesSequences() && c.Batch != n {
 		return nil, nil, fmt.Errorf("pp_microbatches is %d: the ranks that share sequences (%s) have one sequence in a micro-batch: give %d, or 0", microbatches, l.SharersName(), c.Batch/l.Batch())
 	}
-	if most := c.Model.Layers + 2; c.PP > most { // lists of so many ranks would take long
+	if most := c.Model.Layers + 2; c.PP > most { // their lists would take long, for nothing
 		_, err := c.Model.Stages(c.PP, c.Seq)
 		return nil, nil, fmt.Errorf("pp is %d: %w", c.PP, err)
 	}
