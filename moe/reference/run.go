@@ -41,8 +41,8 @@ func (m *Module) Run(call Call) (results map[string]Tensor, err error) {
 	return m.runFrom(call, nil, 0)
 }
 
-// runFrom is Run with a trace: an empty one records the run. From one that is recorded, the run takes
-// all that was computed before one of the modules inside m.
+// runFrom is Run with a trace: an empty one records the run. From one that is recorded, the run
+// takes all that was computed before one of the modules inside m.
 func (m *Module) runFrom(call Call, trace *Trace, first int) (results map[string]Tensor, err error) {
 	f := &formula{
 		Config: m.config, outer: m, module: m, call: call, batch: call.Batch,
