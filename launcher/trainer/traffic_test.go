@@ -57,7 +57,7 @@ type trafficCase struct {
 	change      func(*config.Config)
 }
 
-// trafficCases are three layouts of each kind, at small shapes.
+// trafficCases are a few layouts of each kind, at small shapes.
 func trafficCases() map[string]trafficCase {
 	sums := []collective.Kind{collective.KindBuffers, collective.KindReduceScatter, collective.KindAllGatherV}
 	messages := []collective.Kind{collective.KindMessage}
@@ -97,6 +97,7 @@ func trafficCases() map[string]trafficCase {
 		}},
 		"stages with replicas": {2, 2, messages, func(c *config.Config) { stages(c); c.EP = 1 }},
 		"two stages per rank":  {2, 1, messages, func(c *config.Config) { stages(c); c.PPSchedule, c.Model.Layers = "ZBVZeroBubble", 4 }},
+		"two stages per host":  {2, 2, messages, func(c *config.Config) { stages(c); c.PP, c.Model.Layers, c.Seq, c.Batch = 4, 4, 32, 8 }},
 		"stages over hosts":    {4, 1, messages, func(c *config.Config) { stages(c); c.Model.DenseLayers = c.Model.Layers }},
 		"replicas, passes":     {2, 2, nil, func(c *config.Config) { replicas(c); c.EP, c.Precision, c.MicroBatch = 2, "mxfp8", 2 }},
 		"groups of two hosts":  {4, 2, nil, func(c *config.Config) { replicas(c); c.EP = 4 }},
