@@ -126,8 +126,8 @@ func numberIn(t *testing.T, variable string, number int) int {
 const killsVariable = "SPMOE_KILLS"
 
 // Ranks that are processes end with the bits of ranks that are goroutines and that nothing
-// disturbed, whatever becomes of them, and read no file of text. Kills are not the fault of the step
-// in which they come, however many there are. Flips strike in steps, which are computed twice.
+// disturbed, whatever becomes of them, and read no file of text. Kills are not the fault of the
+// step in which they come, however many there are. Flips strike in steps, which are computed twice.
 // Evaluations are not: the first one has the first messages.
 func TestFaults(t *testing.T) {
 	many := numberIn(t, killsVariable, 6)
