@@ -39,7 +39,14 @@ func attentionKernel(name string, seq, key, value, columns int, call func(attent
 				dq:    s.ex.New(tensor.BF16, seq, key),
 				dk:    s.ex.New(tensor.BF16, seq, key),
 				dv:    s.ex.New(tensor.BF16, seq, value),
-				shape: tensor.AttentionShape{Batch: 1, Seq: seq, Heads: 1, KeyDim: key, ValueDim: value, Scale: 0.1},
+				shape: tensor.AttentionShape{
+					Batch:    1,
+					Seq:      seq,
+					Heads:    1,
+					KeyDim:   key,
+					ValueDim: value,
+					Scale:    0.1,
+				},
 			}
 			a.forward()
 			return func() { call(a) }

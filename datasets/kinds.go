@@ -63,8 +63,8 @@ var otherPackings = []string{".xz", ".bz2", ".lz4", ".br", ".lzma", ".zip", ".7z
 var readable = map[string]bool{".txt": true, ".text": true, ".md": true}
 
 // identify determines the kind of f from its name and, if that is not enough, from its first bytes.
-// A .json file is read by lines if its first line is a whole object. In a folder it must have the
-// field, or it is text, and so is CSV.
+// A .json file is read by lines if its first line is a whole object. In a folder, JSON and
+// CSV without the field are text.
 func (f *file) identify(opts Options) error {
 	name := strings.ToLower(path.Base(f.name))
 	if f.packing = packings[path.Ext(name)]; f.packing != unpacked {

@@ -111,7 +111,12 @@ func (b *builder) linear(l *linear, part Part, name string, out, in int, init In
 // rows appends one parameter, whose rows are those of several linear layers of [out, in].
 func (b *builder) rows(layers []linear, part Part, name string, out, in int, init Init) {
 	at := b.lengths[b.dense]
-	p := &Param{Name: name + ".weight", Dims: []int{len(layers) * out, in}, Init: init, Matrices: len(layers)}
+	p := &Param{
+		Name:     name + ".weight",
+		Dims:     []int{len(layers) * out, in},
+		Init:     init,
+		Matrices: len(layers),
+	}
 	b.add(b.dense, &layers[0].weight, part, []int{out, in}, p)
 	for i := range layers {
 		if i > 0 {
@@ -144,7 +149,13 @@ func (b *builder) quantize(g *Group, l *linear, p *Param) {
 		return
 	}
 	id := identify(p, g.Experts && (g.Ranks == nil || g.Ranks.Rank() == 0))
-	l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands, peers: b.mesh.Operands}
+	l.mx = &mxLinear{
+		Recipe:    *how,
+		inference: b.inference,
+		identity:  id,
+		operands:  b.operands,
+		peers:     b.mesh.Operands,
+	}
 	if g.Experts {
 		l.mx.peers = b.mesh.Replicas
 	}

@@ -32,7 +32,12 @@ type compressorState struct {
 
 // newCompressor adds the parameters of a compressor. prefix begins their names.
 func newCompressor(b *builder, cfg Config, prefix string, kind compressedKind, width int, rope *tensor.RotaryTable) *compressor {
-	c := &compressor{width: width, rate: kind.rate(), overlap: kind.overlaps(), rope: rope}
+	c := &compressor{
+		width:   width,
+		rate:    kind.rate(),
+		overlap: kind.overlaps(),
+		rope:    rope,
+	}
 	cols := kind.compressedCols(width)
 	b.linear(&c.values, Projections, prefix+"kv_proj", cols, cfg.Dim, truncNormal(linearStd))
 	b.linear(&c.gate, Projections, prefix+"gate_proj", cols, cfg.Dim, truncNormal(linearStd))
@@ -59,7 +64,14 @@ func (c *compressor) project(p phase, x *activation, s *compressorState) {
 
 // compress computes the entries of windows from values and gates of sequences, before their norm.
 func (c *compressor) compress(p phase, s *compressorState, seq int, starts []int32, u, z tensor.Tensor) {
-	s.window = tensor.Compression{Seq: seq, Rate: c.rate, Overlap: c.overlap, First: p.batch.First, Bias: c.bias.W, Starts: starts}
+	s.window = tensor.Compression{
+		Seq:     seq,
+		Rate:    c.rate,
+		Overlap: c.overlap,
+		First:   p.batch.First,
+		Bias:    c.bias.W,
+		Starts:  starts,
+	}
 	s.raw = p.saved.New(u.DType(), len(starts), c.width)
 	s.window.Compress(p.ex, s.raw.Mat(), u.Mat(), z.Mat())
 }
@@ -167,6 +179,16 @@ func (x *entryIndexer) queries(p phase, in, latent *activation) (q, w tensor.Ten
 func (x *entryIndexer) scores(k, q, w tensor.Tensor, n int) tensor.Indexer {
 	c := x.cfg
 	scale := float32(1 / math.Sqrt(float64(c.IndexDim*c.IndexHeads)))
-	shape := tensor.AttentionShape{Heads: c.IndexHeads, KeyDim: c.IndexDim, Scale: scale, Seq: n}
-	return tensor.Indexer{AttentionShape: shape, Q: q.Mat(), K: k.Mat(), W: w.Mat()}
+	shape := tensor.AttentionShape{
+		Heads:  c.IndexHeads,
+		KeyDim: c.IndexDim,
+		Scale:  scale,
+		Seq:    n,
+	}
+	return tensor.Indexer{
+		AttentionShape: shape,
+		Q:              q.Mat(),
+		K:              k.Mat(),
+		W:              w.Mat(),
+	}
 }

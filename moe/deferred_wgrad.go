@@ -165,7 +165,13 @@ type concatenation struct {
 // concatenate returns the rows of groups [lo, hi), which are not copied yet. If rows follow, after
 // is not nil, and all has whole blocks. after may be before.
 func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int, before, after *restRows) concatenation {
-	c := concatenation{parts: parts, first: lo, before: before, after: after, left: make([]int32, hi-lo)}
+	c := concatenation{
+		parts:  parts,
+		first:  lo,
+		before: before,
+		after:  after,
+		left:   make([]int32, hi-lo),
+	}
 	c.all.ends = ex.Ints(hi - lo)
 	rows := int32(0)
 	for i := range c.left {

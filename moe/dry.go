@@ -108,7 +108,13 @@ func (d *DryRun) Step(passes []int, seq int, split bool, beforeLast func()) erro
 			beforeLast()
 		}
 		ids := tensor.NewDry(tensor.INT32, sequences*seq).I32()
-		b := Batch{Inputs: ids, Targets: ids, Seq: seq, GlobalSequences: 1, More: i < len(passes)-1}
+		b := Batch{
+			Inputs:          ids,
+			Targets:         ids,
+			Seq:             seq,
+			GlobalSequences: 1,
+			More:            i < len(passes)-1,
+		}
 		row := tensor.NewDry(d.precision.DType, d.PassTokens(b, true), d.Config.ResidualDim())
 		p, err := d.ForwardStage(d.Ex, b, i, Boundary{row, row, row})
 		if err != nil {
@@ -162,7 +168,12 @@ func (m PassMemory) Most(o PassMemory) PassMemory {
 
 // PassMemory returns what the passes so far have held at once.
 func (d *DryRun) PassMemory(seq int) PassMemory {
-	m := PassMemory{Saved: map[PartKey]float64{}, Rows: float64(d.sums.rows.bytes()), Scratch: float64(d.Ex.Peak()), Packing: d.Ex.PackingBytes()}
+	m := PassMemory{
+		Saved:   map[PartKey]float64{},
+		Rows:    float64(d.sums.rows.bytes()),
+		Scratch: float64(d.Ex.Peak()),
+		Packing: d.Ex.PackingBytes(),
+	}
 	for _, a := range d.arenas.all {
 		most, _ := a.Labels()
 		for label, n := range most {

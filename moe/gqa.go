@@ -62,7 +62,13 @@ func (c groupedKind) vectors() (n int) {
 
 func (c groupedKind) shape() tensor.AttentionShape {
 	scale := float32(1 / math.Sqrt(float64(c.KeyDim())))
-	return tensor.AttentionShape{Heads: c.Heads, KVHeads: c.KVHeads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: scale}
+	return tensor.AttentionShape{
+		Heads:    c.Heads,
+		KVHeads:  c.KVHeads,
+		KeyDim:   c.KeyDim(),
+		ValueDim: c.ValueDim,
+		Scale:    scale,
+	}
 }
 
 func (c groupedKind) rotary(t rotaryTables) *tensor.RotaryTable { return t.main.Halves() }

@@ -44,7 +44,14 @@ type ringWeight struct {
 // of this host's ranks. It returns the bytes of those that this rank reads.
 func (h *host) computeRing(p phase, lists [][][]byte) (bytes int, err error) {
 	n, at := len(h.ring), slices.Index(h.ring, h.comm.Rank())
-	r := ring{host: h, p: p, at: at, previous: h.ring[(at+n-1)%n], next: h.ring[(at+1)%n], height: wgradTile}
+	r := ring{
+		host:     h,
+		p:        p,
+		at:       at,
+		previous: h.ring[(at+n-1)%n],
+		next:     h.ring[(at+1)%n],
+		height:   wgradTile,
+	}
 	buffers, rows, passes := 0, 0, len(h.waiting[0].rows)
 	for _, w := range h.waiting {
 		one := ringWeight{wgrad: w, own: w.layer.rowsOf(h.ring)}

@@ -30,7 +30,12 @@ func newPeers(c, here *collective.Comm) *peers {
 	if len(c.Hosts()) == 1 {
 		return &peers{comm: c, here: c}
 	}
-	return &peers{comm: c, here: here, sent: c.NewMessages(collective.KindBuffers), received: c.NewMessages(collective.KindBuffers)}
+	return &peers{
+		comm:     c,
+		here:     here,
+		sent:     c.NewMessages(collective.KindBuffers),
+		received: c.NewMessages(collective.KindBuffers),
+	}
 }
 
 // isHere reports whether a rank is on this host.

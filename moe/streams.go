@@ -59,7 +59,13 @@ func newMixer(b *builder, cfg Config, prefix string, head bool) *mixer {
 	if cfg.ResidualStreams == 0 {
 		return nil
 	}
-	m := &mixer{streams: cfg.ResidualStreams, iterations: cfg.SinkhornIterations, normEps: float32(cfg.NormEps), eps: float32(cfg.StreamEps), head: head}
+	m := &mixer{
+		streams:    cfg.ResidualStreams,
+		iterations: cfg.SinkhornIterations,
+		normEps:    float32(cfg.NormEps),
+		eps:        float32(cfg.StreamEps),
+		head:       head,
+	}
 	m.project.part = Streams
 	outputs, scales := cfg.mixOutputs(), 3
 	if head {
@@ -189,7 +195,12 @@ func (m *mixer) inputGradient(p phase, dx, dy, dh tensor.Tensor, s *mixState) {
 	draw, dim := p.saved.New(tensor.FP32, tokens, outputs), dh.Dim(1)
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	job := mixing{mixer: m, mixState: s, draw: draw, dpre: ex.New(tensor.FP32, tokens, n)}
+	job := mixing{
+		mixer:    m,
+		mixState: s,
+		draw:     draw,
+		dpre:     ex.New(tensor.FP32, tokens, n),
+	}
 	tensor.BlockDots(ex, job.dpre, s.x.Mat(), dh.Mat(), dim)
 	terms := [2]tensor.BlockMix{{X: dh.Mat(), W: s.pre}}
 	if !m.head {

@@ -40,7 +40,19 @@ func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	c := &ex.attention
-	*c = attentionCall{shape: s, q: q, k: k, v: v, o: o, dq: dq, dk: dk, dv: dv, do: do, lse: lse, delta: ex.New(FP32, len(lse)).F32()}
+	*c = attentionCall{
+		shape: s,
+		q:     q,
+		k:     k,
+		v:     v,
+		o:     o,
+		dq:    dq,
+		dk:    dk,
+		dv:    dv,
+		do:    do,
+		lse:   lse,
+		delta: ex.New(FP32, len(lse)).F32(),
+	}
 	heads, work := s.Batch*s.Heads, 2*s.work()
 	ex.parallel(heads, o.Rows*o.Cols*rowWork, operands{attention: c}, attentionDeltas)
 	if !s.sharesHeads(ex.threads(work)) {

@@ -6,8 +6,8 @@
 #
 # It needs 229 GiB of memory and 120 GB of disk, because one checkpoint is 117 GiB. With 512 GiB, leave
 # optimizer.moments out and give -np 16 --batch 64. To continue, run it again with more STEPS, and
-# with KEEP=0 if there is no room for a second checkpoint: then the first one is removed before the
-# second is written.
+# with KEEP=0 if there is no room for a second checkpoint: then the first one is removed when
+# the second has filled the disk.
 #
 # Expect 1 to 2 minutes to the first step and 46 seconds per step on an Intel Xeon with AMX (32 of its virtual
 # cores). bench/results/16B.md has the two steps that were recorded; nothing longer has been run.

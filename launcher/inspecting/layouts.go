@@ -79,7 +79,14 @@ func (f *inspectFlags) listLayouts(env cli.Env, cfg config.Config) error {
 func (f *inspectFlags) layoutsOf(cfg config.Config) (all []mesh.Layout, notes []string, err error) {
 	of := mesh.Model{Batch: cfg.Batch, Experts: cfg.RoutedExperts()}
 	if cli.Gives(*f.given, "DPReplicate", "DPShard", "EP") {
-		d := mesh.Degrees{PP: cfg.PP, DPReplicate: cfg.DPReplicate, DPShard: cfg.DPShard, CP: cfg.CP, TP: cfg.TP, EP: cfg.EP}
+		d := mesh.Degrees{
+			PP:          cfg.PP,
+			DPReplicate: cfg.DPReplicate,
+			DPShard:     cfg.DPShard,
+			CP:          cfg.CP,
+			TP:          cfg.TP,
+			EP:          cfg.EP,
+		}
 		one, err := mesh.Resolve(f.ranks, d, of)
 		return []mesh.Layout{one}, nil, err
 	}
@@ -103,7 +110,14 @@ func newLayoutCosts(cfg config.Config, l mesh.Layout, hosts int) (c LayoutCosts,
 	if _, err := estimate.Holdings(cfg, l.World); err != nil {
 		return c, fmt.Errorf("%v: %w", l, err)
 	}
-	c = LayoutCosts{ID: l.Name(), Layout: l, Inner: l.EFSDP(), Default: l == mesh.Default(l.World), Hosts: hosts, Copies: l.Replicas()}
+	c = LayoutCosts{
+		ID:      l.Name(),
+		Layout:  l,
+		Inner:   l.EFSDP(),
+		Default: l == mesh.Default(l.World),
+		Hosts:   hosts,
+		Copies:  l.Replicas(),
+	}
 	for _, m := range estimate.RankMemory(cfg, l, hosts) {
 		c.Places = append(c.Places, MemorySizes{m, m.Total()})
 		c.AllMemory += int64(l.StageRanks()) * m.Total()

@@ -35,7 +35,12 @@ func PerformOnCluster(
 		fmt.Fprintf(errOut, "launcher: NOTE: %s\n", note)
 	}
 	if err == nil {
-		err = perform(ctx, args, cli.Env{Member: c, Cluster: c, Out: cli.LeaderWriter{Member: c, To: out}, ErrOut: errOut})
+		err = perform(ctx, args, cli.Env{
+			Member:  c,
+			Cluster: c,
+			Out:     cli.LeaderWriter{Member: c, To: out},
+			ErrOut:  errOut,
+		})
 	}
 	code := cli.ExitOK
 	if err != nil {

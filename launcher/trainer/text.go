@@ -62,7 +62,14 @@ func (j *Job) load() (err error) {
 
 // loader returns the training text of one of the ranks that read different sequences.
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
-	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.DataRanks(j.ranks), Passes: j.cfg.PassSizes(j.ranks), Seed: j.cfg.Seed})
+	return datasets.NewLoader(j.train, datasets.LoaderConfig{
+		Seq:         j.cfg.Seq,
+		GlobalBatch: j.cfg.Batch,
+		Rank:        rank,
+		Ranks:       j.cfg.DataRanks(j.ranks),
+		Passes:      j.cfg.PassSizes(j.ranks),
+		Seed:        j.cfg.Seed,
+	})
 }
 
 // dataOptions says how the text is read.

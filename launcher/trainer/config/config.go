@@ -128,7 +128,13 @@ func Default(flavor string) (Config, error) {
 		MX: MX{Scale: mx.RCEIL.String()}, Options: moe.DefaultOptions(),
 		Guard: Guard{Spike: 100, Skips: 5, Every: 1, Replay: 256},
 		Optimizer: Optimizer{
-			optim.Schedule{LR: t.LR, Warmup: t.Warmup, DecayFrac: t.DecayFrac, Decay: t.Decay, MinFactor: t.MinFactor},
+			optim.Schedule{
+				LR:        t.LR,
+				Warmup:    t.Warmup,
+				DecayFrac: t.DecayFrac,
+				Decay:     t.Decay,
+				MinFactor: t.MinFactor,
+			},
 			optimizer,
 		},
 		Model: f.Config,

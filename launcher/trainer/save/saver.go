@@ -88,7 +88,14 @@ func NewSaver(cfg config.Config, tokenizer []byte, files checkpoint.Files, held 
 		files = checkpoint.Disk{Folder: held}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Saver{comm: own, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: tokenizer}
+	s := &Saver{
+		comm:      own,
+		held:      held,
+		Cfg:       cfg,
+		ctx:       ctx,
+		cancel:    cancel,
+		tokenizer: tokenizer,
+	}
 	s.Files = runFiles{files, s}
 	return s, nil
 }
@@ -146,7 +153,12 @@ func (s *Saver) start(state runState, pieces []checkpoint.Piece, ready error, be
 	if s.Cfg.Copies() && !last {
 		pieces = s.Snapshot(pieces)
 	}
-	f := &pendingSave{State: state, begin: begin, Last: last, ended: make(chan saveResult, 1)}
+	f := &pendingSave{
+		State: state,
+		begin: begin,
+		Last:  last,
+		ended: make(chan saveResult, 1),
+	}
 	s.Pending = f
 	go func() {
 		l := saveResult{pendingSave: f}

@@ -94,7 +94,16 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 		for i := 0; i < a.Rows; i += blocks.rows {
 			x := a.part(f.packing.elem, i, min(blocks.rows, a.Rows-i))
 			row := blocks.packRows(x, i)
-			p := product{a: row.rowPanels, b: blocks.panels, steps: blocks.steps, skipped: blocks.skipped, span: blocks.span, mode: m, row: i, col: j}
+			p := product{
+				a:       row.rowPanels,
+				b:       blocks.panels,
+				steps:   blocks.steps,
+				skipped: blocks.skipped,
+				span:    blocks.span,
+				mode:    m,
+				row:     i,
+				col:     j,
+			}
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, x.Rows, y.Rows)
 			} else {
@@ -147,7 +156,16 @@ func (f *microkernel) blocks(s *Scratch, a, b operand, m mode) blocks {
 	limit = max(limit/(4*steps), f.columns)
 	rows := evenly(a.Rows, min(limit, most), f.rows)
 	columns := min(limit, max(packedBytes/(4*steps), leastColumns), blockColumns) / f.columns * f.columns
-	return blocks{f: f, s: s, mode: m, rows: rows, columns: columns, steps: steps, span: span, retain: a.Rows <= retainedBlocks*rows}
+	return blocks{
+		f:       f,
+		s:       s,
+		mode:    m,
+		rows:    rows,
+		columns: columns,
+		steps:   steps,
+		span:    span,
+		retain:  a.Rows <= retainedBlocks*rows,
+	}
 }
 
 // packColumns packs a block of b that begins with column j.

@@ -64,7 +64,12 @@ type tree struct {
 
 // tree returns an empty tree with room for leaves tiles.
 func (s *Scratch) tree(rows, cols, leaves int) tree {
-	return tree{tiles: s.spans.atLeast(4 * rows * cols * (bits.Len(uint(leaves)) + 1)), rows: rows, cols: cols, leaves: leaves}
+	return tree{
+		tiles:  s.spans.atLeast(4 * rows * cols * (bits.Len(uint(leaves)) + 1)),
+		rows:   rows,
+		cols:   cols,
+		leaves: leaves,
+	}
 }
 
 // tile returns slot i. Slots below open hold pending sums, and the others are free.
