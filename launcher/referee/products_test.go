@@ -279,10 +279,7 @@ func TestProductsOfGPU(t *testing.T) {
 			s.facts["fp8"] = "mxfp8 experts"
 			head(s)
 		}, "9 of 9", "not checked: 9 of quantized operands", true},
-		"FP8 of all linear layers, whose operands were not cast": {func(s *gpuStep) {
-			s.facts["fp8"] = "mxfp8"
-			s.facts["float32_matmul_precision"] = "high"
-		}, "3 of 3", "not checked: 15 of quantized operands; FP8: no operand is cast", true},
+		"FP8 of all linear layers, whose operands were not cast": {func(s *gpuStep) { high(s); s.facts["fp8"] = "mxfp8" }, "3 of 3", "not checked: 15 of quantized operands; FP8: no operand is cast", true},
 		"micro-batches": {fact("micro_batches", 2), "10 of 10", "6 of gradients summed over micro-batches", false},
 		"ranks":         {fact("ranks", 2), "10 of 10", "6 of gradients summed over ranks", false},
 		"a shared weight": {func(s *gpuStep) {
