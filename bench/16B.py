@@ -1,7 +1,7 @@
 """The 16B whole on one server: what bench/results/16B.md says of it. Each phase keeps its figures; `text` prints them all.
 
-    python3 bench/16B.py --tokens tokens.arrow --work /tmp/16B            # 64 cores, 512 GiB, 235 GiB of disk
-    python3 bench/16B.py --tokens tokens.arrow --work /tmp/16B --layers 3 --batch 8 --steps 4 --turns 1   # a cut: 16 cores, 64 GiB
+    python3 bench/16B.py --tokens tokens.arrow --work WORK            # 64 cores, 512 GiB, 235 GiB of disk
+    python3 bench/16B.py --tokens tokens.arrow --work WORK --layers 3 --batch 8 --steps 4 --turns 1   # a cut: 16 cores, 64 GiB
 
 docs/recipes/16B-32-cores.sh makes tokens. A phase is bf16, mxfp8 (or another recipe), RECIPE-resume, exchange, torch or text.
 RECIPE trains all steps, saves in the middle, and is killed after the last one; RECIPE-resume goes on from the middle, and must

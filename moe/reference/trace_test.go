@@ -15,7 +15,7 @@ func TestTrace(t *testing.T) {
 	}
 	for _, c := range []struct {
 		family, module string
-		each           int // of so many mistakes, one is tried
+		each           int // mistakes per tried one
 		early, late    string
 	}{
 		{"deepseek_v32_tiny", "model.layers.1.self_attn", 2, "norm_sum", "rope_position_plus_1"},
