@@ -33,7 +33,7 @@
 // # Kernels
 //
 // [Job.Multiply] has the bits of [Plan.Dot], on every instruction tier and for any division of the
-// result. Its kernels (asm/chain.go) compute a lane per element of the result:
+// result. Its kernels (_asm/chain.go) compute a lane per element of the result:
 //
 //   - M is the largest of sums of exponents, in lanes of 16 bits. Packing finds the exponents.
 //   - A product is exact in FP32. Multiplied by 2^(F-M), it is a term in units of the last bit that

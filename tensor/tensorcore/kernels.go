@@ -13,7 +13,7 @@ import (
 
 // A chainFunc adds blocks of products to the sums of a few rows and the columns of a panel. It
 // stops before a block with a lane that it cannot compute, and returns the number of blocks that
-// are left. See asm/chain.go.
+// are left. See _asm/chain.go.
 type chainFunc func(c, left, values *float32, exponents *uint32, spill *float32, blocks int) (rest int)
 
 // kernels are those of a tier, for panels of some columns and groups of some rows.

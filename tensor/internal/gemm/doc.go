@@ -4,7 +4,7 @@
 // # Algorithms
 //
 // Files are named by algorithm. A file without a suffix holds the loops, which are the same on
-// every architecture. Files with _amd64 and _arm64 hold kernels in assembly, which asm/ generates.
+// every architecture. Files with _amd64 and _arm64 hold kernels in assembly, which _asm generates.
 // kernels_amd64.go and kernels_arm64.go list the kernels of each tier. recipe.go chooses among
 // them.
 //
