@@ -73,3 +73,25 @@ func TestMeshRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Sums go around the hosts where that moves fewer bytes than rows.
+func TestSumsOrRowsTravel(t *testing.T) {
+	const experts, n, k = 2, 64, 32
+	for _, c := range []struct {
+		hosts, computing int // ranks
+		rows             int32
+		sums             bool
+	}{{2, 2, 85, false}, {2, 2, 86, true}, {3, 2, 128, false}, {3, 2, 129, true}, {2, 4, 42, false}, {2, 4, 43, true}} {
+		l := &linear{weight: weight{W: tensor.New(tensor.FP32, experts, n, k)}}
+		for part := range c.computing {
+			height := experts * n / c.computing
+			l.shares = append(l.shares, [2]int{part * height, (part + 1) * height}, [2]int{}) // of each second rank: none
+		}
+		pass := wgradRows{dy: tensor.New(tensor.BF16, 0, n), x: tensor.New(tensor.BF16, 0, k)}
+		h := &host{ring: make([]int, c.hosts), waiting: []wgrad{{layer: l, rows: []wgradRows{pass, pass}}}}
+		ends := []int32{c.rows / 2, c.rows, 0, c.rows}
+		if h.choose([][]int32{ends, ends}); h.ring != nil != c.sums { // 4·experts·n·k·hosts bytes, or 2·(n+k) per row
+			t.Errorf("%+v: sums travel: %v", c, h.ring != nil)
+		}
+	}
+}

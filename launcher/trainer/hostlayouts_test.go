@@ -74,6 +74,13 @@ func TestOneResultForReplicasOnHosts(t *testing.T) {
 		return cfg
 	}
 	sameBits(t, drawn, []placed{replicasOnHosts[1], replicasOnHosts[4]})
+	for _, precision := range []string{"mxfp4-e2m1", "fp8-tensor"} { // two products of two passes: sums travel, with a scale per tensor rows
+		sameBits(t, func() config.Config {
+			cfg := hostsRun(t, precision)
+			cfg.MXFP4.Stochastic, cfg.Model.Experts, cfg.Model.TopK, cfg.Seq, cfg.Steps = true, 4, 3, 32, 1
+			return cfg
+		}, replicasOnHosts[2:3])
+	}
 }
 
 // wholeSequences are layouts in which ranks do not share sequences: one of each kind, or with
@@ -137,6 +144,7 @@ var dividedExperts = []placed{
 	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}},
 	{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 4, DPShard: 1, EP: 1}},
 	{layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 8, EP: 2}},
+	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 1}, change: func(c *config.Config) { c.MicroBatch = 2 }},
 	{layout: mesh.Layout{World: 16, PP: 1, DPReplicate: 1, DPShard: 16, EP: 2}, change: func(c *config.Config) { c.MicroBatch = 1 }},
 }
 
