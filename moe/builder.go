@@ -68,7 +68,7 @@ func (b *builder) share() {
 	}
 	b.dense.together, b.experts.together = b.dense.host, b.experts.host
 	if r := b.mesh.Replicas; r != nil && len(r.Hosts()) > 1 {
-		b.experts.together = newReplicas(b.mesh, b.precision.continuesSums() && !b.precision.scalesTensors())
+		b.experts.together = newReplicas(b.mesh, b.precision.continuesSums())
 	}
 }
 
