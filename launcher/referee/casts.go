@@ -83,3 +83,49 @@ func (j *judge) casts(t *trial, line *ModuleLine) (all []hypothesis) {
 	}
 	return all
 }
+
+// waysOfTies are those of code that rounds all ties of an operand in one way. The first three are
+// of code that treats both operands alike.
+var waysOfTies = [][2]float64{{0, 0}, {1, 1}, {-1, -1}, {0, 1}, {0, -1}, {1, 0}, {1, -1}, {-1, 0}, {-1, 1}}
+
+// behindTies looks for a mistake in a cast that a wide floor hides. A scale of few bits puts up to
+// a sixteenth of the elements between two values of the format: 1.7 % if an operand has one scale,
+// where another axis or other blocks are 3.5 %. But code rounds all of them in one way. Under one
+// of these the products of right casts are known up to the rounding of results. So are those of a
+// mistake, which is reported if it alone fits.
+func (j *judge) behindTies(t *trial, line *ModuleLine) bool {
+	wide := func(c Comparison) bool { return c.Floor > 2*t.least }
+	if t.module.Kind != reference.Linear || j.recipe(t.module.Path) == nil || !slices.ContainsFunc(line.Comparisons, wide) {
+		return false
+	}
+	defer func() { t.ties = nil }()
+	var sharp *ModuleLine // the comparisons of which the fewest are wrong
+	for i := range waysOfTies {
+		t.ties = &waysOfTies[i]
+		all, err := j.compareUnder(t, hypothesis{}, t.call, line, 3)
+		tied := &ModuleLine{Comparisons: all}
+		if wrong := len(tied.wrong()); err != nil || wrong == 0 {
+			return false
+		} else if sharp == nil || wrong < len(sharp.wrong()) {
+			sharp = tied
+		}
+	}
+	few, hasOutput := t.sample(sharp, true), len(sharp.wrong("output")) > 0
+	far := t.missed(t.exact, few)
+	for _, h := range j.casts(t, sharp) {
+		if hasOutput && !(t.missUnder(h, few) < far) {
+			continue
+		}
+		for i := range waysOfTies[:3] {
+			if t.ties = &waysOfTies[i]; !(j.strainUnder(t, h, few, line, 1) <= survives) {
+				continue
+			}
+			if s := j.strainUnder(t, h, t.call, line, 3); s <= 1 {
+				line.Causes = []Cause{{h.name, h.says, s}}
+				line.add(sharp.Comparisons)
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -156,9 +156,21 @@ func (t *trial) sample(line *ModuleLine, local bool) reference.Call {
 	return call
 }
 
-// strainUnder is the largest strain of the trial under a hypothesis, with at most some of its
-// roundings: on few rows, or on all. With more than one, gradients of weights count.
+// strainUnder is the largest strain of the trial under a hypothesis: see compareUnder.
 func (j *judge) strainUnder(t *trial, h hypothesis, call reference.Call, line *ModuleLine, most int) (strain float64) {
+	all, err := j.compareUnder(t, h, call, line, most)
+	if err != nil {
+		return inf
+	}
+	for _, c := range all {
+		strain = max(strain, c.Strain) // a NaN stays
+	}
+	return strain
+}
+
+// compareUnder compares the trial under a hypothesis, with at most some of its roundings: on few
+// rows, or on all. With more than one, it also compares gradients of weights.
+func (j *judge) compareUnder(t *trial, h hypothesis, call reference.Call, line *ModuleLine, most int) ([]Comparison, error) {
 	ways, rows, tried := h.ways, call.Rows(t.module.Kind), most
 	if ways == nil {
 		ways = t.ways
@@ -170,7 +182,7 @@ func (j *judge) strainUnder(t *trial, h hypothesis, call reference.Call, line *M
 	h.apply(&call)
 	exact, floors, err := t.compute(call, ways)
 	if err != nil {
-		return inf
+		return nil, err
 	}
 	all := t.compareAll(exact, floors, rows)
 	for _, c := range line.Comparisons {
@@ -186,10 +198,7 @@ func (j *judge) strainUnder(t *trial, h hypothesis, call reference.Call, line *M
 			all = append(all, *p)
 		}
 	}
-	for _, c := range all {
-		strain = max(strain, c.Strain) // a NaN stays
-	}
-	return strain
+	return all, nil
 }
 
 // mistakes returns the known ones that the module's kind can have. Those of one expert or two are

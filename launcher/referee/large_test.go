@@ -29,8 +29,9 @@ const small = `{"model_type": "deepseek_v2", "vocab_size": 128, "hidden_size": 6
 	"first_k_dense_replace": 1, "topk_method": "greedy", "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 32}`
 
 // record writes a step folder of a model with random weights. The step is the reference's, rounded
-// after every operation, and makes a mistake if one is named. facts is its step.json.
-func record(b testing.TB, dir, config, facts, mistake string) (size int64) {
+// after every operation, and makes a mistake if one is named. facts is its step.json. Matrices have
+// the first element, if one is given.
+func record(b testing.TB, dir, config, facts, mistake string, first ...float32) (size int64) {
 	rng := rand.New(rand.NewPCG(8, 1))
 	model, err := reference.ReadConfig([]byte(config))
 	if err != nil {
@@ -53,6 +54,9 @@ func record(b testing.TB, dir, config, facts, mistake string) (size int64) {
 				x = rng.NormFloat64() / math.Sqrt(float64(dims[1]))
 			}
 			t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16(math.Float32bits(float32(reference.BF16.Round(x)))>>16))
+		}
+		if len(dims) == 2 && len(first) > 0 {
+			binary.LittleEndian.PutUint16(t.Data, uint16(math.Float32bits(first[0])>>16))
 		}
 		weights = append(weights, t)
 	}
@@ -144,13 +148,20 @@ func TestFP8(t *testing.T) {
 }
 
 // A step whose linear layers cast an operand in another way than it says is wrong, and the cause is
-// named.
+// named: also with weights whose scale is a power of two, which makes many ties. Those alone are
+// right.
 func TestCastMistakes(t *testing.T) {
 	defer delete(reference.Recipes, "other")
 	for name, recipe := range map[string]string{
 		"input_in_forward_off": "tensorwise", "output_gradient_other_type": "tensorwise", "weight_row_scales": "tensorwise", "input_other_axis": "blockwise",
 		"operands_of_wgrad_free_scales": "rowwise", "operands_of_all_products_off": "mxfp8",
+		"ties, input_in_forward_other_axis": "blockwise", "ties, weight_in_dgrad_row_scales": "blockwise", "ties": "tensorwise",
 	} {
+		name, ties := strings.CutPrefix(name, "ties, ")
+		var first []float32
+		if ties || name == "ties" {
+			first = []float32{1.75 / 2}
+		}
 		other := *reference.Recipes[recipe]
 		for _, o := range castOperands {
 			for _, mistake := range castMistakes {
@@ -164,13 +175,13 @@ func TestCastMistakes(t *testing.T) {
 		delete(reference.Recipes, "other")
 		dir, facts := t.TempDir(), `{"format": "step-1", "fp8": "%s linears"}`
 		reference.Recipes["other"] = &other
-		record(t, dir, strings.Replace(small, `layers": 2`, `layers": 1`, 1), fmt.Sprintf(facts, "other"), "")
+		record(t, dir, strings.Replace(small, `layers": 2`, `layers": 1`, 1), fmt.Sprintf(facts, "other"), "", first...)
 		delete(reference.Recipes, "other")
 		if err := os.WriteFile(filepath.Join(dir, "step.json"), fmt.Appendf(nil, facts, recipe), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		report, err := Judge(dir, false, func(*ModuleLine) {})
-		if err != nil || len(report.Findings) == 0 {
+		if err != nil || len(report.Findings) == 0 != (name == "ties") {
 			t.Errorf("%s: %v, verdict %s", name, err, report.Verdict)
 			continue
 		}

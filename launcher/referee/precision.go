@@ -139,10 +139,10 @@ func (j *judge) checkRecipe() {
 // threeWays returns a rounding after every operation, one at the ends of kernels, and one with
 // inputs moved at random.
 func threeWays(base reference.Rounding) []reference.Rounding {
-	eager, fused, moved := base, base, base
-	eager.Way = reference.EveryOp
-	fused.Way = reference.KernelEnds
-	moved.Way = reference.KernelEnds
+	eager, fused := base, base
+	eager.Way, eager.Ties = reference.EveryOp, [2]float64{1, 1}
+	fused.Way, fused.Ties = reference.KernelEnds, [2]float64{-1, -1}
+	moved := fused
 	moved.Jitter = 81
 	return []reference.Rounding{eager, fused, moved}
 }

@@ -239,9 +239,11 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	if err := j.gradients(m, line); err != nil {
 		return nil, err
 	}
-	if len(line.wrong()) > 0 {
+	switch {
+	case len(line.wrong()) > 0:
 		line.Causes = j.explain(worst, line)
-	} else if !m.Kind.Glue() {
+	case j.behindTies(worst, line):
+	case !m.Kind.Glue():
 		line.Hidden = worst.hidden()
 		j.report.Hidden += len(line.Hidden)
 	}

@@ -23,7 +23,8 @@ type trial struct {
 	held     map[string]*step.Value // by label of a port; nil: not recorded
 	backward bool                   // the gradients of all outputs are recorded
 	ways     []reference.Rounding
-	least    float64 // relative error of a row that the module's format costs
+	least    float64     // relative error of a row that the module's format costs
+	ties     *[2]float64 // of casts in all roundings; nil: each has its own
 
 	logits    bool      // both gradients of a router are recorded
 	auxiliary []float64 // the gradient of auxiliary losses at its logits; nil: none
@@ -221,7 +222,9 @@ func (t *trial) compute(call reference.Call, ways []reference.Rounding) (exact o
 	casts := call.Rounding.Recipe
 	for i, way := range append([]reference.Rounding{{}}, ways...) {
 		if call.Rounding = way; t.module.Kind == reference.Linear {
-			call.Rounding.Recipe = casts
+			if call.Rounding.Recipe = casts; t.ties != nil {
+				call.Rounding.Ties = *t.ties
+			}
 		}
 		o, err := t.run(call)
 		if err != nil {

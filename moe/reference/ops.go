@@ -275,12 +275,8 @@ func (t *tape) linear(x, w, bias *node) *node {
 	if low := t.rounding.Autocast; low != Exact {
 		x, w = t.cast(x, low), t.cast(w, low)
 	}
-	y, q := t.node(x.rows, w.rows, promote(x.dtype, w.dtype)), t.recipe
+	y, q, ties := t.node(x.rows, w.rows, promote(x.dtype, w.dtype)), t.recipe, t.rounding.Ties
 	t.recipe = nil
-	ties := 0.0
-	if t.rounding.Format != Exact {
-		ties = map[Way]float64{EveryOp: 1, KernelEnds: -1}[t.rounding.Way]
-	}
 	y.data = t.product(q.operands(forward, ties, view(x), view(w).transposed()))
 	parallel(y.rows, y.cols, func(lo, hi int) {
 		for r := lo; r < hi; r++ {

@@ -8,6 +8,10 @@ type Recipe [3][2]Cast
 
 // Cast is one to 8 bits. Each block has a scale: the stored values times it are the operand. Blocks
 // are given as [rows, columns] where the columns are what the product sums over; 0 stands for all.
+//
+// Of an element between two values of the format, the last bit of a free scale decides, and whether
+// code divides by it or multiplies by its reciprocal. With ties of 1 it gets the smaller magnitude,
+// of -1 the larger, and of 0 the even one.
 type Cast struct {
 	Block [2]int
 	Scale Scale
@@ -76,16 +80,14 @@ const (
 )
 
 // operands casts both operands of a product, which sums over the columns of a and the rows of b.
-func (q *Recipe) operands(product int, ties float64, a, b matrix) (matrix, matrix) {
+func (q *Recipe) operands(product int, ties [2]float64, a, b matrix) (matrix, matrix) {
 	if q == nil {
 		return a, b
 	}
-	return q[product][0].apply(a, ties), q[product][1].apply(b.transposed(), ties).transposed()
+	return q[product][0].apply(a, ties[0]), q[product][1].apply(b.transposed(), ties[1]).transposed()
 }
 
-// apply returns an operand as it is after the cast to 8 bits and back. Of an element between two
-// values of the format, the last bit of a free scale decides, and whether code divides by it or
-// multiplies by its reciprocal. With ties of 1 it gets the smaller magnitude, of -1 the larger.
+// apply returns an operand as it is after the cast to 8 bits and back.
 func (c Cast) apply(m matrix, ties float64) matrix {
 	e, block := e4m3, c.Block
 	if c.Off {

@@ -90,7 +90,7 @@ func TestCasts(t *testing.T) {
 	}
 	q, m := newRecipe([2]int{1, 0}, [2]int{1, 0}, Free), matrix{data: []float64{1, 0.3, 8, 2.3}, rows: 2, cols: 2}
 	along, across := q[forward][1].apply(m, 0).data, q[forward][1].apply(m.transposed(), 0).data
-	if a, b := q.operands(forward, 0, m, m.transposed()); !slices.Equal(a.data, along) || !slices.Equal(b.data, along) || slices.Equal(along, across) {
+	if a, b := q.operands(forward, [2]float64{}, m, m.transposed()); !slices.Equal(a.data, along) || !slices.Equal(b.data, along) || slices.Equal(along, across) {
 		t.Errorf("operands %v, %v: expected a scale for each row of the sum, %v", a.data, b.data, along)
 	}
 }

@@ -36,7 +36,7 @@ type Rounding struct {
 	Autocast Format                    // not Exact: products cast their operands to it, as torch.autocast does
 	TF32     bool                      // products round their FP32 operands to 10 bits of mantissa
 	Recipe   func(path string) *Recipe // of a linear layer whose products are quantized; nil: of none
-	Ties     [2]float64                // of the operands of such products: see [Cast]
+	Ties     [2]float64                // of both operands of such products: 1, 0 or -1, see [Cast]
 }
 
 // Round returns x in the format, rounded to nearest even. Overflow gives an infinity.
