@@ -49,13 +49,21 @@ func choosing(s AttentionShape) AttentionShape {
 	return s
 }
 
-// thirdOfWords leaves blocks of rows the choices in every third word only, so that tiles have keys
-// at their ends, or only keys, that none of their rows has chosen.
+// thirdOfWords leaves blocks of rows the choices in every third word only, and one row the last key
+// of each third, so that tiles have keys at their ends, or only keys, that none of their rows has
+// chosen. Every second block has no choices in the last words, and every fourth none in the first.
 func thirdOfWords(s AttentionShape) AttentionShape {
-	words := s.KeyWords()
+	words, most := s.KeyWords(), s.queryRows()
 	for at := range s.Chosen {
-		if (at%words+at/words/queryBlock)%3 != 0 {
+		row, word := at/words, at%words
+		block := row / most
+		switch kind := (word + block) % 3; {
+		case kind == 1 || block%2 == 0 && word > words-10 || block%4 == 3 && word < backwardKeys/64:
 			s.Chosen[at] = 0
+		case kind == 2 && row%most > 0:
+			s.Chosen[at] = 0
+		case kind == 2:
+			s.Chosen[at] = 1 << 63
 		}
 	}
 	return s

@@ -106,6 +106,45 @@ func TestQuantizedLayers(t *testing.T) {
 	}
 }
 
+// Sums of 8,192 products of 8 bits may be off by what a GPU's fast mode makes of them, and by no
+// multiple of it: in forward, and in dgrad, which sums over the rows of the weight.
+func TestSumsOf8Bits(t *testing.T) {
+	dir, rng := t.TempDir(), rand.New(rand.NewPCG(1, 2))
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(strings.Replace(small, `"intermediate_size": 96`, `"intermediate_size": 8192`, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := step.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	for _, c := range []struct {
+		fp8, path, what string
+		error           float64
+		wrong           bool
+	}{
+		{"rowwise linears", "model.layers.0.mlp.down_proj", "output", 8192 * 0x1p-21, false}, {"rowwise linears", "model.layers.0.mlp.down_proj", "output", 8192 * 0x1p-19, true},
+		{"rowwise linears", "model.layers.0.mlp.gate_proj", "grad_input", 8192 * 0x1p-21, false}, {"rowwise experts", "model.layers.0.mlp.down_proj", "output", 8192 * 0x1p-21, true},
+	} {
+		j := newJudge(folder)
+		folder.Info.FP8 = c.fp8
+		m := j.byPath[c.path]
+		u := &trial{judge: j, module: m, tokens: 16, call: reference.Call{Batch: &reference.Batch{}}}
+		_, u.least = j.roundings(m, step.Repeat{})
+		port := map[string]reference.Port{"output": m.Outputs[0], "grad_input": m.Inputs[0].Gradient()}[c.what]
+		want, got := reference.Tensor{Dims: []int{16, 64}}, reference.Tensor{Dims: []int{16, 64}}
+		for range 16 * 64 {
+			x := rng.NormFloat64()
+			want.Data, got.Data = append(want.Data, x), append(got.Data, x*(1+c.error*rng.NormFloat64()))
+		}
+		u.held = map[string]*step.Value{port.Label(): {DType: "F64", Tensor: got}}
+		found := u.compare(nil, c.what, port, outcome{port.Label(): want}, nil, nil)
+		if len(found) != 1 || found[0].Wrong() != c.wrong {
+			t.Errorf("%s of %s is off by %.2g with FP8 for %s: %+v", c.what, c.path, c.error, c.fp8, found)
+		}
+	}
+}
+
 // The cast to 8 bits is part of the rounding where step.json says so. It hides no mistake that is
 // larger. Where the folder does not say how, it cannot be told.
 func TestFP8(t *testing.T) {
