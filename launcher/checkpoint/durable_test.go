@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -11,7 +12,7 @@ import (
 )
 
 // Whatever the size, and the parts in which it comes, a file holds what was written, and readers of
-// small pieces get the bytes of the file.
+// small pieces get the bytes of the file. A file that is there stays.
 func TestWriteFile(t *testing.T) {
 	rng, dir := rand.New(rand.NewPCG(1, 2)), t.TempDir()
 	data := make([]byte, 2*chunkBytes+3*blockBytes)
@@ -39,6 +40,10 @@ func TestWriteFile(t *testing.T) {
 		if read, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(read, data[:size]) {
 			t.Errorf("%d bytes: the file has %d, or others (%v)", size, len(read), err)
 		}
+	}
+	_, err := writeSmall(Disk{}, dir, "1", []byte("other"))
+	if read, _ := os.ReadFile(filepath.Join(dir, "1")); !errors.Is(err, os.ErrExist) || !bytes.Equal(read, data[:1]) {
+		t.Errorf("a file that was there became %q (%v)", read, err)
 	}
 	blocks := &blockReader{file: bytes.NewReader(data), size: 1000}
 	for range 2000 {
