@@ -89,25 +89,35 @@ func (j *judge) casts(t *trial, line *ModuleLine) (all []hypothesis) {
 var waysOfTies = [][2]float64{{0, 0}, {1, 1}, {-1, -1}, {0, 1}, {0, -1}, {1, 0}, {1, -1}, {-1, 0}, {-1, 1}}
 
 // behindTies looks for a mistake in a cast that a wide floor hides. A scale of few bits puts up to
-// a sixteenth of the elements between two values of the format: 1.7 % if an operand has one scale,
-// where another axis or other blocks are 3.5 %. But code rounds all of them in one way. Under one
-// of these the products of right casts are known up to the rounding of results. So are those of a
-// mistake, which is reported if it alone fits.
+// a sixteenth of the elements between two values of the format: 1.7 % if a weight has one scale,
+// where another axis or other blocks are 3.5 %. But code rounds all that share a scale in one way.
+// Under one of these the products of right casts are known up to the rounding of results. So are
+// those of a mistake, which is reported if it alone fits. Single rows may have ties of their own.
 func (j *judge) behindTies(t *trial, line *ModuleLine) bool {
 	wide := func(c Comparison) bool { return c.Floor > 2*t.least }
 	if t.module.Kind != reference.Linear || j.recipe(t.module.Path) == nil || !slices.ContainsFunc(line.Comparisons, wide) {
 		return false
 	}
 	defer func() { t.ties = nil }()
+	compare := func(h hypothesis, call reference.Call, way int) *ModuleLine {
+		t.ties = &waysOfTies[way]
+		all, err := j.compareUnder(t, h, call, line, 3)
+		if err != nil {
+			all = []Comparison{{What: "output", Strain: inf, Error: inf}}
+		}
+		for i := range all {
+			if c := &all[i]; c.Error <= c.Resolution {
+				c.Statistic, c.Strain = "median", c.Error/max(c.Resolution, tiny)
+			}
+		}
+		return &ModuleLine{Comparisons: all}
+	}
 	var sharp *ModuleLine // the comparisons of which the fewest are wrong
-	for i := range waysOfTies {
-		t.ties = &waysOfTies[i]
-		all, err := j.compareUnder(t, hypothesis{}, t.call, line, 3)
-		tied := &ModuleLine{Comparisons: all}
-		if wrong := len(tied.wrong()); err != nil || wrong == 0 {
+	for way := range waysOfTies {
+		if l := compare(hypothesis{}, t.call, way); len(l.wrong()) == 0 {
 			return false
-		} else if sharp == nil || wrong < len(sharp.wrong()) {
-			sharp = tied
+		} else if sharp == nil || len(l.wrong()) < len(sharp.wrong()) {
+			sharp = l
 		}
 	}
 	few, hasOutput := t.sample(sharp, true), len(sharp.wrong("output")) > 0
@@ -116,12 +126,12 @@ func (j *judge) behindTies(t *trial, line *ModuleLine) bool {
 		if hasOutput && !(t.missUnder(h, few) < far) {
 			continue
 		}
-		for i := range waysOfTies[:3] {
-			if t.ties = &waysOfTies[i]; !(j.strainUnder(t, h, few, line, 1) <= survives) {
+		for way := range 3 {
+			if len(compare(h, few, way).wrong()) > 0 {
 				continue
 			}
-			if s := j.strainUnder(t, h, t.call, line, 3); s <= 1 {
-				line.Causes = []Cause{{h.name, h.says, s}}
+			if fit := compare(h, t.call, way).worst("output", "grad_input", "gradient"); !fit.Wrong() {
+				line.Causes = []Cause{{h.name, h.says, fit.Strain}}
 				line.add(sharp.Comparisons)
 				return true
 			}
