@@ -34,15 +34,18 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// A flip changes one bit, somewhere; a NaN up to 8 bytes, which begin at a multiple of 8.
+// A flip changes one bit, somewhere; a NaN up to 8 bytes, which begin at a multiple of 8. Each place
+// has its turn.
 func TestCorruption(t *testing.T) {
+	places := map[Action]uint64{} // in 64 bytes: of bits in their byte, and of numbers
 	for n := 1; n <= 1000; n++ {
 		for _, length := range []int{1, 7, 8, 9, 64, 100} {
-			data := make([]byte, length)
+			data := bytes.Repeat([]byte{0x5a}, length)
 			Order{Flip, InWeights, n}.execute(data)
 			ones := 0
 			for _, b := range data {
-				ones += bits.OnesCount8(b)
+				ones += bits.OnesCount8(b ^ 0x5a)
+				places[Flip] |= uint64(b ^ 0x5a)
 			}
 			if ones != 1 {
 				t.Fatalf("%d bits of %d bytes were flipped", ones, length)
@@ -53,6 +56,12 @@ func TestCorruption(t *testing.T) {
 			if first%8 != 0 || bytes.Count(data, []byte{0xff}) != min(8, length-first) {
 				t.Fatalf("%d bytes became %x", length, data)
 			}
+			if length == 64 {
+				places[NaN] |= 1 << (first / 8)
+			}
 		}
+	}
+	if places[Flip] != 0xff || places[NaN] != 0xff {
+		t.Errorf("places %x of 1000 orders", places)
 	}
 }

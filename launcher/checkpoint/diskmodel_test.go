@@ -72,6 +72,7 @@ type cut struct {
 	names float64 // share of the changes of names that is kept, in their order
 	data  string  // keep, lose, zero, or torn: keep, but for the last write
 	torn  float64 // share of the last write that is kept
+	below bool    // all changes of names in other folders than the first are kept
 }
 
 // after returns the disk after the first n operations and a power cut.
@@ -95,7 +96,7 @@ func (t tree) after(ops []operation, n int, c cut) tree {
 	kept := int(c.names * float64(volatile))
 	last := -1
 	for i, o := range ops[:n] {
-		if !durable[i] {
+		if !durable[i] && !(c.below && o.dir != 0) {
 			if kept == 0 {
 				continue
 			}

@@ -12,7 +12,7 @@ import (
 )
 
 // Whatever the size, and the parts in which it comes, a file holds what was written, and readers of
-// small pieces get the bytes of the file. A file that is there stays.
+// small pieces get the bytes of the file. A file that is there stays, one that fails does not.
 func TestWriteFile(t *testing.T) {
 	rng, dir := rand.New(rand.NewPCG(1, 2)), t.TempDir()
 	data := make([]byte, 2*chunkBytes+3*blockBytes)
@@ -44,6 +44,10 @@ func TestWriteFile(t *testing.T) {
 	_, err := writeSmall(Disk{}, dir, "1", []byte("other"))
 	if read, _ := os.ReadFile(filepath.Join(dir, "1")); !errors.Is(err, os.ErrExist) || !bytes.Equal(read, data[:1]) {
 		t.Errorf("a file that was there became %q (%v)", read, err)
+	}
+	_, err = writeFile(Disk{}, dir, "bad", func(io.Writer) error { return io.ErrShortWrite })
+	if left, _ := os.ReadFile(filepath.Join(dir, "bad")); !errors.Is(err, io.ErrShortWrite) || left != nil {
+		t.Errorf("a failed write left %q (%v)", left, err)
 	}
 	blocks := &blockReader{file: bytes.NewReader(data), size: 1000}
 	for range 2000 {

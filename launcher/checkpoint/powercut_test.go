@@ -32,9 +32,9 @@ func TestPowerCut(t *testing.T) {
 
 	var cuts []cut
 	for _, names := range []float64{0, 0.2, 0.4, 0.6, 0.8, 1} {
-		cuts = append(cuts, cut{names, "keep", 1}, cut{names, "lose", 1}, cut{names, "zero", 1})
+		cuts = append(cuts, cut{names: names, data: "keep"}, cut{names: names, data: "keep", below: true}, cut{names: names, data: "lose"}, cut{names: names, data: "zero"})
 		for _, torn := range []float64{0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99} {
-			cuts = append(cuts, cut{names, "torn", torn})
+			cuts = append(cuts, cut{names: names, data: "torn", torn: torn})
 		}
 	}
 	seen := map[string]bool{}

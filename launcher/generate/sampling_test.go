@@ -19,6 +19,10 @@ func logits(weights ...float64) []float32 {
 // Tokens come as often as their probabilities say, by a chi-square test of 20000 draws: what is
 // drawn depends on the seed alone, so that the test never fails by chance.
 func TestFrequencies(t *testing.T) {
+	half := &sampler{Sampling: Sampling{Temperature: 1, TopP: 0.5}}
+	if n := len(half.choices(logits(1, 1), 0)); n != 1 {
+		t.Errorf("of two tokens of the same probability, %d have a half of it", n)
+	}
 	scores := logits(4, 1, 8, 2, 1, 16, 0.5, 0.5)
 	for name, c := range map[string]struct {
 		Sampling
