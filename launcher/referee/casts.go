@@ -98,44 +98,46 @@ func (j *judge) behindTies(t *trial, line *ModuleLine) bool {
 	if t.module.Kind != reference.Linear || j.recipe(t.module.Path) == nil || !slices.ContainsFunc(line.Comparisons, wide) {
 		return false
 	}
-	defer func() { t.ties = nil }()
-	compare := func(h hypothesis, call reference.Call, way int) *ModuleLine {
-		t.ties = &waysOfTies[way]
-		all, err := j.compareUnder(t, h, call, line, 3)
-		if err != nil {
-			all = []Comparison{{What: "output", Strain: inf, Error: inf}}
-		}
-		for i := range all {
-			if c := &all[i]; c.Error <= c.Resolution {
-				c.Statistic, c.Strain = "median", c.Error/max(c.Resolution, tiny)
-			}
-		}
-		return &ModuleLine{Comparisons: all}
-	}
-	var sharp *ModuleLine // the comparisons of which the fewest are wrong
-	for way := range waysOfTies {
-		if l := compare(hypothesis{}, t.call, way); len(l.wrong()) == 0 {
-			return false
-		} else if sharp == nil || len(l.wrong()) < len(sharp.wrong()) {
-			sharp = l
-		}
-	}
-	few, hasOutput := t.sample(sharp, true), len(sharp.wrong("output")) > 0
+	stated := j.compareTied(t, hypothesis{}, t.call, line, len(waysOfTies))
+	few, hasOutput := t.sample(stated, true), len(stated.wrong("output")) > 0
 	far := t.missed(t.exact, few)
-	for _, h := range j.casts(t, sharp) {
-		if hasOutput && !(t.missUnder(h, few) < far) {
+	for _, h := range j.casts(t, stated) {
+		if len(stated.wrong()) == 0 || hasOutput && !(t.missUnder(h, few) < far) || len(j.compareTied(t, h, few, line, 3).wrong()) > 0 {
 			continue
 		}
-		for way := range 3 {
-			if len(compare(h, few, way).wrong()) > 0 {
-				continue
-			}
-			if fit := compare(h, t.call, way).worst("output", "grad_input", "gradient"); !fit.Wrong() {
-				line.Causes = []Cause{{h.name, h.says, fit.Strain}}
-				line.add(sharp.Comparisons)
-				return true
-			}
+		if fit := j.compareTied(t, h, t.call, line, 3).worst("output", "grad_input", "gradient"); !fit.Wrong() {
+			line.Causes = []Cause{{h.name, h.says, fit.Strain}}
+			line.add(stated.Comparisons)
+			return true
 		}
 	}
 	return false
+}
+
+// compareTied compares the trial under a hypothesis, each tensor under the one of the first ways of
+// ties that fits it best: by its median row, or as a whole.
+func (j *judge) compareTied(t *trial, h hypothesis, call reference.Call, line *ModuleLine, ways int) *ModuleLine {
+	defer func() { t.ties = nil }()
+	best := &ModuleLine{}
+	for way := range ways {
+		t.ties = &waysOfTies[way]
+		all, err := j.compareUnder(t, h, call, line, 3)
+		if err != nil {
+			return &ModuleLine{Comparisons: []Comparison{misshapen("output", t.module.Path, err.Error())}}
+		}
+		for i, c := range all {
+			if c.Error <= c.Resolution {
+				c.Statistic, c.Strain = "median", c.Error/max(c.Resolution, tiny)
+			}
+			if way == 0 {
+				best.Comparisons = append(best.Comparisons, c)
+			} else if c.Strain < best.Comparisons[i].Strain {
+				best.Comparisons[i] = c
+			}
+		}
+		if len(best.wrong()) == 0 {
+			break
+		}
+	}
+	return best
 }
