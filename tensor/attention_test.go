@@ -24,7 +24,6 @@ var attentionShapes = []AttentionShape{
 	{Batch: 1, Seq: longSequence + 200, Heads: 1, KeyDim: 2, ValueDim: 3, Scale: 0.6, First: documents(2248, 0, 1100, 1200, 2000, 2175)},
 	choosing(AttentionShape{Batch: 2, Seq: 150, Heads: 2, KeyDim: 8, ValueDim: 5, Scale: 0.4, First: slices.Concat(documents(150, 0, 63, 100), documents(150, 0, 65))}),
 	choosing(AttentionShape{Batch: 1, Seq: 2*forwardKeys + 70, Heads: 2, KeyDim: 4, ValueDim: 3, Scale: 0.7}),
-	choosing(AttentionShape{Batch: 1, Seq: 2*backwardKeys + 77, Heads: 1, KeyDim: 4, ValueDim: 3, Scale: 0.7, Extra: forwardKeys + 9, Sinks: []float32{9}}),
 	thirdOfWords(choosing(AttentionShape{Batch: 1, Seq: 2*backwardKeys + 77, Heads: 1, KeyDim: 4, ValueDim: 3, Scale: 0.7, Extra: 2*forwardKeys + 9, Sinks: []float32{1}})),
 	choosing(AttentionShape{Batch: 2, Seq: 70, Heads: 3, KeyDim: 4, ValueDim: 3, Scale: 0.7, Extra: 100, Sinks: []float32{-1, 0.5, 30}}),
 	{Batch: 2, Seq: 5, Heads: 2, KeyDim: 4, ValueDim: 3, Scale: 0.7, Extra: 1, Sinks: []float32{-3, 2}, SinkGradients: make([]float32, 4)},

@@ -93,6 +93,10 @@ func TestCasts(t *testing.T) {
 	if a, b := q.operands(forward, [2]float64{}, m, m.transposed()); !slices.Equal(a.data, along) || !slices.Equal(b.data, along) || slices.Equal(along, across) {
 		t.Errorf("operands %v, %v: expected a scale for each row of the sum, %v", a.data, b.data, along)
 	}
+	between := matrix{data: []float64{1.75, 17. / 256}, rows: 1, cols: 2} // 16 and 18 times the scale
+	if a, b := q.operands(forward, [2]float64{1, -1}, between, between.transposed()); a.data[1] != 16./256 || b.data[1] != 18./256 {
+		t.Errorf("ties of two operands become %g and %g", a.data[1], b.data[1])
+	}
 }
 
 // The three products of a linear layer are those of torchao's MXFP8, up to the rounding of BF16.
