@@ -45,7 +45,7 @@ func TestWindow(t *testing.T) {
 					return err
 				}
 			}
-			if err := w.Close(0); err != nil {
+			if err := w.Close(8); err != nil {
 				return err
 			}
 			for r := range c.Size() {
@@ -54,6 +54,9 @@ func TestWindow(t *testing.T) {
 				}
 			}
 			clear(first)
+		}
+		if s := c.Stats(); s[KindDispatch].Bytes != 8*rounds/2 || s[KindCombine].Bytes != 8*rounds/2 {
+			return fmt.Errorf("%d windows of 8 bytes are counted as %+v", rounds, s)
 		}
 		return nil
 	})

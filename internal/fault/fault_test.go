@@ -34,10 +34,10 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// A flip changes one bit, somewhere; a NaN up to 8 bytes, which begin at a multiple of 8. Each place
-// has its turn.
+// A flip changes one bit, somewhere; a NaN up to 8 bytes, which begin at a multiple of 8. Each
+// place has its turn.
 func TestCorruption(t *testing.T) {
-	places := map[Action]uint64{} // in 64 bytes: of bits in their byte, and of numbers
+	places := map[Action]uint64{} // of bits in a byte, and of numbers in 64 bytes
 	for n := 1; n <= 1000; n++ {
 		for _, length := range []int{1, 7, 8, 9, 64, 100} {
 			data := bytes.Repeat([]byte{0x5a}, length)

@@ -224,6 +224,11 @@ func TestCastMistakes(t *testing.T) {
 			t.Errorf("%s: %v, verdict %s", name, err, report.Verdict)
 			continue
 		}
+		for _, l := range report.Modules {
+			if name == "ties" && len(l.Causes) > 0 {
+				t.Errorf("%s is right, and has the causes %v", l.Path, l.Causes)
+			}
+		}
 		named := func(c Cause) bool {
 			return c.Name == "fp8_"+name || name == "operands_of_all_products_off" && c.Name == "fp8_missing"
 		}
