@@ -240,6 +240,38 @@ func TestCastMistakes(t *testing.T) {
 	}
 }
 
+// One row that is farther off, as by ties of its own, does not hide a mistake.
+func TestCastMistakeWithOddRow(t *testing.T) {
+	other, dir := *reference.Recipes["blockwise"], t.TempDir()
+	other[0][0].Block = [2]int{128, 1}
+	reference.Recipes["other"] = &other
+	record(t, dir, strings.Replace(small, `layers": 2`, `layers": 1`, 1), `{"format": "step-1", "fp8": "other linears"}`, "", 1.75/2)
+	delete(reference.Recipes, "other")
+	folder, err := step.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	folder.Info.FP8 = "blockwise linears"
+	j := newJudge(folder)
+	m := j.byPath["model.layers.0.self_attn.o_proj"]
+	u, err := j.open(m, j.repeats[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.exact, u.floors, err = u.compute(u.call, u.ways); err != nil {
+		t.Fatal(err)
+	}
+	got := u.held[m.Outputs[0].Label()].Data
+	for i := range len(got) / u.tokens {
+		got[i] *= 1.03
+	}
+	line := &ModuleLine{}
+	if line.add(u.compareAll(u.exact, u.floors, nil)); len(line.wrong()) > 0 || !j.behindTies(u, line) || line.Causes[0].Name != "fp8_input_other_axis" {
+		t.Errorf("%+v", line)
+	}
+}
+
 // BenchmarkFolder judges a folder of about 1 GB, right and wrong.
 func BenchmarkFolder(b *testing.B) {
 	for _, mistake := range []string{"", "experts_weight_missing", "scale_other:1.87"} {
