@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -94,7 +95,7 @@ func TestGenerate(t *testing.T) {
 }
 
 // Every token has a line with its log-probability and its experts, the same to the last digit on
-// another number of ranks.
+// another number of ranks. Those of a token of the prompt are those that it has in a text.
 func TestGenerateLogProbs(t *testing.T) {
 	trainedRun(t, "--precision", "bf16")
 	var all []string
@@ -106,15 +107,25 @@ func TestGenerateLogProbs(t *testing.T) {
 		}
 		all = append(all, string(text))
 	}
+	type sampled struct {
+		Token   int32
+		LogProb float64
+		Experts [][]int32
+	}
+	var tokens []sampled
 	lines := strings.Split(strings.TrimSpace(all[0]), "\n")
 	for _, line := range lines {
-		var token struct {
-			LogProb float64
-			Experts [][]int32
-		}
+		var token sampled
 		if err := json.Unmarshal([]byte(line), &token); err != nil || !(token.LogProb < 0) || len(token.Experts) != 1 || len(token.Experts[0]) == 0 {
 			t.Errorf("%s: %v", line, err)
 		}
+		tokens = append(tokens, token)
+	}
+	var next sampled
+	launch("generate", "--prompt", "rank "+string(rune(tokens[0].Token)), "--max-tokens", "1", "--endless", "--logprobs", "probs.jsonl")
+	text, err := os.ReadFile("probs.jsonl")
+	if err := errors.Join(err, json.Unmarshal(text, &next)); err != nil || fmt.Sprint(next.Experts) != fmt.Sprint(tokens[1].Experts) {
+		t.Errorf("the last token of a prompt has experts %v, in a text %v (%v)", next.Experts, tokens[1].Experts, err)
 	}
 	if len(lines) != 24 || all[0] != all[1] {
 		t.Errorf("%d lines, want 24; on one rank and on two they are\n%s\n%s", len(lines), all[0], all[1])
