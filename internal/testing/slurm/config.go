@@ -4,7 +4,7 @@ package slurm
 
 import (
 	"fmt"
-	"net"
+	"syscall"
 	"testing"
 )
 
@@ -41,17 +41,25 @@ PartitionName=all Nodes=%[1]s Default=YES State=UP
 `, host, ports[0], ports[1], c.dir, cpus)
 }
 
-// freePorts returns n different unused ports of the loopback interface.
+// freePorts returns n different unused ports of the loopback interface. Package net would take long
+// to compile for this alone.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	ports := make([]int, n)
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		defer syscall.Close(socket)
+		if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			t.Fatal(err)
+		}
+		at, err := syscall.Getsockname(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = at.(*syscall.SockaddrInet4).Port
 	}
 	return ports
 }
