@@ -194,11 +194,11 @@ func TestOneResult(t *testing.T) {
 	}{
 		{"ranks", trees, whole, 8, 64, "fp32, bf16, mxfp8, mxfp8-experts, mxfp8-wgrad-bf16, bf16 by h100, mxfp8 by b200", ranks},
 		{"grouped queries", with(trees, sharedKeys), whole, 8, 64, "bf16, mxfp8", ranks},
-		{"chosen keys", with(trees, choosing), whole, 8, 64, "fp32, bf16, mxfp8", append(passes[1:3:3], ranks[1:]...)},
+		{"chosen keys", with(trees, choosing), whole, 8, 64, "fp32, bf16, mxfp8", append(passes[2:3:3], ranks[1:5]...)},
 		// of an expert's gradients, 4 replicas have 96 rows each, or 2 of them 32
 		{"more replicas than experts", wide, whole, 8, 64, "bf16, mxfp8, bf16 by h100, nvfp4", []way{{ranks: 8, ep: 2}, {ranks: 8, ep: 1, passes: 1}}},
 		{"more replicas than experts, passes", wide, whole, 8, 64, "bf16, mxfp8", []way{{ranks: 4, ep: 2, passes: 2}}},
-		{"DeepSeek-V4", v4, whole, 8, 64, "fp32, bf16, mxfp8", slices.Concat(ranks, passes[1:3])},
+		{"DeepSeek-V4", v4, whole, 8, 64, "fp32, bf16, mxfp8", slices.Concat(ranks[1:], passes[2:3])},
 		{"passes", many, whole, 8, 64, "fp32, bf16, mxfp8, mxfp8-wgrad-bf16", passes},
 		{"passes, other formats", many, whole, 4, 64, "mxint8, mxfp6-e2m3, mxfp4, bf16 by h100, mxfp4-e2m1", []way{{ranks: 2, ep: 1, passes: 2}, {ranks: 2, passes: 2}}},
 		{"scales of tensors", with(trees, func(c *Config) { c.Layers = 3 }), whole, 4, 128, "nvfp4, fp8-block, fp8-tensor", []way{{ranks: 4, ep: 2}, {ranks: 4, exchange: "standard"}, {ranks: 2, threads: 2}}},

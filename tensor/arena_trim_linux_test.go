@@ -4,7 +4,7 @@ import "testing"
 
 // Trim gives back the memory that the last round has not used, and no other.
 func TestArenaTrim(t *testing.T) {
-	const n = 16 << 20
+	const n = 8 << 20
 	a := Arena{First: 4 * n}
 	fill := func(bytes int) (x Tensor) {
 		x = a.New(UINT8, bytes)

@@ -156,7 +156,7 @@ var operations = []operation{
 
 var lengths = func() []int {
 	ns := []int{255, 256, 257, 1000, chunk - 1, chunk, chunk + 1, 2*chunk + 77}
-	for n := range 200 {
+	for n := range 140 {
 		ns = append(ns, n)
 	}
 	return ns
@@ -166,7 +166,7 @@ var lengths = func() []int {
 // the next operation the other.
 func shares(n, operation int) []float64 {
 	all := []float64{0, 0.2}
-	if n < 200 {
+	if n < 140 {
 		return all[(n+operation)%2:][:1]
 	}
 	return all
