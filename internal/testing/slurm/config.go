@@ -3,6 +3,7 @@
 package slurm
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -41,25 +42,21 @@ PartitionName=all Nodes=%[1]s Default=YES State=UP
 `, host, ports[0], ports[1], c.dir, cpus)
 }
 
-// freePorts returns n different unused ports of the loopback interface. Package net would take long
-// to compile for this alone.
+// freePorts returns n different unused ports of the loopback interface.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	ports := make([]int, n)
 	for i := range ports {
 		socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-		if err != nil {
+		if err == nil {
+			defer syscall.Close(socket)
+			err = syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+		}
+		address, unknown := syscall.Getsockname(socket)
+		if err := errors.Join(err, unknown); err != nil {
 			t.Fatal(err)
 		}
-		defer syscall.Close(socket)
-		if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-			t.Fatal(err)
-		}
-		at, err := syscall.Getsockname(socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports[i] = at.(*syscall.SockaddrInet4).Port
+		ports[i] = address.(*syscall.SockaddrInet4).Port
 	}
 	return ports
 }
