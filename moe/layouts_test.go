@@ -178,7 +178,7 @@ func TestOneResult(t *testing.T) {
 		*size /= 8
 	}
 	ranks := []way{{ranks: 2}, {ranks: 8}, {ranks: 4, exchange: "standard"}, {ranks: 2, threads: 2}, {ranks: 4, ep: 1}, {ranks: 8, ep: 2}}
-	passes := []way{{passes: 8}, {passes: 2}, {ranks: 2, ep: 1, passes: 4}, {ranks: 2, passes: 4}, {ranks: 4, ep: 2, passes: 2}}
+	passes := []way{{passes: 8}, {passes: 2}, {ranks: 2, ep: 1, passes: 4}, {ranks: 2, passes: 4, threads: 2}, {ranks: 4, ep: 2, passes: 2}}
 	blocks := []way{{ranks: 2}, {ranks: 8}, {ranks: 2, threads: 2}, {passes: 4}, {ranks: 2, passes: 2}}
 	shared := []way{
 		{ranks: 2, cp: 2, passes: 4}, {ranks: 4, cp: 2, ep: 2, passes: 2}, {ranks: 4, cp: 4, ep: 1, passes: 4}, {ranks: 8, cp: 2, tp: 2, ep: 4, passes: 2},

@@ -168,8 +168,8 @@ func (c interleaving) check(t *testing.T, some []schedule) {
 		if len(model.inFlight) > 0 || len(model.idle) != len(model.passes) || len(model.passes) > len(sequences) {
 			t.Errorf("rank %d: %d passes in flight, %d of %d idle", comm.Rank(), len(model.inFlight), len(model.idle), len(model.passes))
 		}
-		if kept := model.sums.rows.Peak() > 0; kept != c.gathered {
-			t.Errorf("rank %d: rows were kept %v, want %v", comm.Rank(), kept, c.gathered)
+		if rows := &model.sums.rows; rows.Peak() > 0 != c.gathered || rows.Mark() != (tensor.Mark{}) {
+			t.Errorf("rank %d: rows were kept %v, want %v, and none after the step", comm.Rank(), rows.Peak() > 0, c.gathered)
 		}
 		return nil
 	})

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -55,20 +56,12 @@ func (g *golden) runWith(m *Module, mistake string) map[string]Tensor {
 	return g.run(m)
 }
 
-// traced runs a module without a mistake, and says which mistakes its formulas ask for.
-func (g *golden) traced(m *Module) (right map[string]Tensor, asked func(mistake string) bool) {
-	trace := &Trace{module: m, before: map[int]state{}, first: map[string]int{}}
-	g.trace = trace
-	right = g.runWith(m, "")
-	g.trace = nil
-	return right, func(mistake string) bool {
-		for name := range trace.first {
-			if begin, all := strings.CutSuffix(name, "*"); mistake == name || all && strings.HasPrefix(mistake, begin) {
-				return true
-			}
-		}
-		return false
-	}
+// asks reports whether a formula asked for a mistake.
+func (t *Trace) asks(mistake string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(t.first)), func(name string) bool {
+		begin, all := strings.CutSuffix(name, "*")
+		return mistake == name || all && strings.HasPrefix(mistake, begin)
+	})
 }
 
 // change is the largest distance of a pass with a mistake from right.
@@ -126,7 +119,7 @@ func TestEveryMistakeChangesItsKinds(t *testing.T) {
 				continue
 			}
 			var right map[string]Tensor
-			var asked func(mistake string) bool
+			trace := &Trace{module: m, before: map[int]state{}, first: map[string]int{}}
 			for _, mistake := range Mistakes() {
 				changes := seen[mistake.Name]
 				of := slices.DeleteFunc(slices.Clone(m.Children), func(c *Module) bool { return !slices.Contains(mistake.Kinds, c.Kind) })
@@ -135,9 +128,11 @@ func TestEveryMistakeChangesItsKinds(t *testing.T) {
 				}
 				if slices.Contains(mistake.Kinds, m.Kind) && seen[mistake.Name][m.Kind] < 1e-7 {
 					if right == nil {
-						right, asked = g.traced(m)
+						g.trace = trace
+						right = g.runWith(m, "")
+						g.trace = nil
 					}
-					if !asked(mistake.Name) {
+					if !trace.asks(mistake.Name) {
 						continue
 					}
 					if seen[mistake.Name] == nil {
