@@ -8,11 +8,9 @@ import (
 	"testing"
 )
 
-// TestKernelsAreBuilt runs every kernel of the quick list in its first shape. The packages that they
-// belong to check their results.
+// TestKernelsAreBuilt runs every kernel of the quick list in its first shape.
 func TestKernelsAreBuilt(t *testing.T) {
-	seen := map[string]bool{}
-	s := newSuite()
+	s, seen := newSuite(), map[string]bool{}
 	for _, k := range kernels(true) {
 		if !seen[k.name] {
 			mark := s.ex.Mark()

@@ -118,8 +118,7 @@ func allWays(ex *tensor.Exec, g *guard, f Format, mode ScaleMode, x tensor.Matri
 }
 
 func TestTiersAgree(t *testing.T) {
-	ex := tensor.NewExec()
-	fillers := map[string]filler{"normal": normal, "spread": spread, "drifting": drifting, "damaged": damaged, "thresholds": thresholds}
+	ex, fillers := tensor.NewExec(), map[string]filler{"normal": normal, "spread": spread, "drifting": drifting, "damaged": damaged, "thresholds": thresholds}
 	shapes := []struct{ rows, cols int }{{32, 64}, {96, 192}, {33, 65}, {1, 1}, {7, 96}, {31, 63}, {35, 1100}, {0, 64}, {5, 0}}
 	for name, fill := range fillers {
 		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
@@ -161,7 +160,6 @@ func tiersAgree(t *testing.T, ex *tensor.Exec, name string, x tensor.Matrix, f F
 // TestAllBFloat16 quantizes every bfloat16 pattern in a block with a number that sets the scale.
 // The scale and the codes must be those of the definitions.
 func TestAllBFloat16(t *testing.T) {
-	ex := tensor.NewExec()
 	const perBlock = format.MXBlock - 1
 	rows := (1<<16 + perBlock - 1) / perBlock
 	for _, companion := range []float32{1.75, 1.9921875, 0x1p-126, 0x1p100, 0} {
@@ -176,7 +174,7 @@ func TestAllBFloat16(t *testing.T) {
 		for _, f := range []Format{E4M3, E5M2, INT8} {
 			for _, mode := range ScaleModes() {
 				name := fmt.Sprintf("all patterns beside %g, %v %v", companion, f, mode)
-				tiersAgree(t, ex, name, x.Mat(), f, mode, []int32{int32(rows)})
+				tiersAgree(t, tensor.NewExec(), name, x.Mat(), f, mode, []int32{int32(rows)})
 				checkDefinition(t, name, x, f, mode)
 			}
 		}

@@ -18,13 +18,9 @@ func TestArenaTrim(t *testing.T) {
 	fill(2 * n)
 	a.Release(mark)
 	a.Trim() // the last round has used all
-	round := func(bytes int) {
-		t.Helper()
-		a.New(UINT8, bytes)
-		a.Release(mark)
-		a.Trim()
-	}
-	round(n)
+	a.New(UINT8, n)
+	a.Release(mark)
+	a.Trim()
 	x := a.New(UINT8, 2*n).U8()
 	if x[0] != 7 || x[n-1] != 7 {
 		t.Error("memory of the last round was given back")

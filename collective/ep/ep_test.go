@@ -411,8 +411,7 @@ func splits(tokens, np int) map[string][]int {
 	return map[string][]int{"even": even, "ramp": ramp, "last": last, "gaps": gaps}
 }
 
-// forRanks runs f for all ways, both types, 1 to 8 ranks, and every split of the tokens. 2 and 4
-// ranks have one type each.
+// forRanks runs f for all ways, both types (of 2 and 4 ranks one) and every split of the tokens.
 func forRanks(t *testing.T, tokens int, f func(t *testing.T, by way, dtype tensor.DType, split []int)) {
 	for _, by := range ways {
 		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {

@@ -3,7 +3,6 @@
 package slurm
 
 import (
-	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -42,21 +41,18 @@ PartitionName=all Nodes=%[1]s Default=YES State=UP
 `, host, ports[0], ports[1], c.dir, cpus)
 }
 
-// freePorts returns n different unused ports of the loopback interface.
-func freePorts(t testing.TB, n int) []int {
+// freePorts returns n different unused ports.
+func freePorts(t testing.TB, n int) (ports []int) {
 	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-		if err == nil {
-			defer syscall.Close(socket)
-			err = syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	for range n {
+		socket, _ := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0) // Listen fails without it
+		defer syscall.Close(socket)
+		unbound := syscall.Listen(socket, 1)
+		address, unnamed := syscall.Getsockname(socket)
+		if unbound != nil || unnamed != nil {
+			t.Fatal(unbound, unnamed)
 		}
-		address, unknown := syscall.Getsockname(socket)
-		if err := errors.Join(err, unknown); err != nil {
-			t.Fatal(err)
-		}
-		ports[i] = address.(*syscall.SockaddrInet4).Port
+		ports = append(ports, address.(*syscall.SockaddrInet4).Port)
 	}
 	return ports
 }
