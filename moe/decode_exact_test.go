@@ -3,9 +3,7 @@ package moe
 // Generation with the bits of training.
 
 import (
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 
@@ -188,18 +186,15 @@ func TestDecodingHasTheBitsOfTraining(t *testing.T) {
 			}
 			on := layouts[rng.IntN(len(layouts))]
 			want := trainedLogProbs(t, cfg, p.Name, on[0], on[1], texts)
-			compared := map[place]bool{}
-			for _, ranks := range []int{1, 4} {
-				got := decodedLogProbs(t, cfg, p.Name, ranks, rng.Uint64(), texts)
-				for at, prob := range got {
-					compared[at] = true
-					if want := want[at.text][at.token-1]; prob != want {
-						t.Errorf("%d ranks: token %d of %d of text %d has %v, in training on %d ranks, ep %d %v",
-							ranks, at.token, len(texts[at.text]), at.text, prob, on[0], on[1], want)
-					}
+			ranks := 1 + i/4%2*3
+			got := decodedLogProbs(t, cfg, p.Name, ranks, rng.Uint64(), texts)
+			for at, prob := range got {
+				if want := want[at.text][at.token-1]; prob != want {
+					t.Errorf("%d ranks: token %d of %d of text %d has %v, in training on %d ranks, ep %d %v",
+						ranks, at.token, len(texts[at.text]), at.text, prob, on[0], on[1], want)
 				}
 			}
-			if n := len(slices.Collect(maps.Keys(compared))); n < 30 {
+			if n := len(got); n < 15 {
 				t.Errorf("%d tokens were compared", n)
 			}
 		})

@@ -112,9 +112,8 @@ type interleaving struct {
 	gathered  bool // rows of experts are kept from pass to pass
 }
 
-// check runs all schedules on one model and compares them with pass after pass without
-// recomputation.
-func (c interleaving) check(t *testing.T) {
+// check runs schedules on one model and compares them with pass after pass without recomputation.
+func (c interleaving) check(t *testing.T, some []schedule) {
 	t.Helper()
 	const seq = 32
 	sequences := [...]int{1, 2, 1} // of each pass and rank
@@ -156,7 +155,7 @@ func (c interleaving) check(t *testing.T) {
 			return err
 		}
 		model.Recompute = c.recompute
-		for _, s := range append(schedules, inOrder) {
+		for _, s := range append(some, inOrder) {
 			got, err := s.run(m, batch)
 			if err != nil {
 				return err
@@ -169,8 +168,8 @@ func (c interleaving) check(t *testing.T) {
 		if len(model.inFlight) > 0 || len(model.idle) != len(model.passes) || len(model.passes) > len(sequences) {
 			t.Errorf("rank %d: %d passes in flight, %d of %d idle", comm.Rank(), len(model.inFlight), len(model.idle), len(model.passes))
 		}
-		if kept := model.sums.rows.Peak() > 0; kept != c.gathered {
-			t.Errorf("rank %d: rows were kept %v, want %v", comm.Rank(), kept, c.gathered)
+		if rows := &model.sums.rows; rows.Peak() > 0 != c.gathered || rows.Mark() != (tensor.Mark{}) {
+			t.Errorf("rank %d: rows were kept %v, want %v, and none after the step", comm.Rank(), rows.Peak() > 0, c.gathered)
 		}
 		return nil
 	})
@@ -191,7 +190,7 @@ func TestPassesInFlight(t *testing.T) {
 	queries, unnormed := with(whole, sharedKeys), with(spreadModel(), sharingKeys["no norms"])
 	keys := with(whole, choosing)
 	wire := ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8}
-	for _, c := range []interleaving{
+	for i, c := range []interleaving{
 		{whole, "bf16", "onesided", ep.Options{}, RecomputeNone, 1, true},
 		{whole, "bf16", "onesided", ep.Options{}, RecomputeSelective, 2, false},
 		{whole, "bf16", "onesided", ep.Options{}, RecomputeFull, 4, true},
@@ -212,7 +211,11 @@ func TestPassesInFlight(t *testing.T) {
 		{keys, "mxfp8", "onesided", ep.Options{}, RecomputeSelective, 1, true},
 	} {
 		name := fmt.Sprintf("%s/%v/np%d/kv%d/index%d/%s/%+v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.KVHeads, c.cfg.IndexHeads, c.exchange, c.wire, c.gathered)
-		t.Run(name, c.check)
+		some := slices.Clip(schedules)
+		if i > 4 { // the others have every second schedule
+			some = slices.DeleteFunc(slices.Clone(schedules), func(s schedule) bool { return slices.Index(schedules, s)%2 == i%2 })
+		}
+		t.Run(name, func(t *testing.T) { c.check(t, some) })
 	}
 }
 

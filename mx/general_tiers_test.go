@@ -10,7 +10,7 @@ import (
 // TestGeneralTiersAgree: in formats that are not OCP MX, every tier makes the codes, scales and
 // decoded copies of the plain Go functions. The shapes have odd blocks, panels and groups.
 func TestGeneralTiersAgree(t *testing.T) {
-	transformed, shrunk := NVFP4, MXFP4
+	ex, transformed, shrunk := tensor.NewExec(), NVFP4, MXFP4
 	transformed.Hadamard, shrunk.Hadamard, shrunk.Shrink = 16, 64, true
 	shapes := []struct {
 		rows, cols int
@@ -29,7 +29,7 @@ func TestGeneralTiersAgree(t *testing.T) {
 						c := Cast{Format: f, Mode: FLOOR, Rounding: rounding}
 						var want [4][]byte
 						eachTier(func(tier string) {
-							got := quantizedBytes(c, d, x, shape.ends)
+							got := quantizedBytes(ex, c, d, x, shape.ends)
 							if tier == "generic" {
 								want = got
 							}
@@ -49,8 +49,8 @@ func TestGeneralTiersAgree(t *testing.T) {
 
 // quantizedBytes returns the codes, scales and tensor scales of x, and the decoded copy that
 // products multiply.
-func quantizedBytes(c Cast, d Direction, x tensor.Tensor, ends []int32) [4][]byte {
-	ex := tensor.NewExec()
+func quantizedBytes(ex *tensor.Exec, c Cast, d Direction, x tensor.Tensor, ends []int32) [4][]byte {
+	ex.Reset()
 	q := New(nil, c.Format, d, x.Dim(0), x.Dim(1))
 	if ends != nil {
 		q = NewGrouped(nil, c.Format, d, x.Dim(1), ends)

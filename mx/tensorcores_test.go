@@ -98,7 +98,7 @@ func coreProduct(p tensorcore.Plan, a, b mx.Tensor, rows, cols, k int) []float32
 }
 
 func TestTensorCores(t *testing.T) {
-	const m, n, k = 132, 6, 132
+	const m, n, k = 132, 4, 132
 	ends := []int32{100, 100, m}
 	for _, tt := range []struct {
 		sum         mx.Sum

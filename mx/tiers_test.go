@@ -118,7 +118,7 @@ func allWays(ex *tensor.Exec, g *guard, f Format, mode ScaleMode, x tensor.Matri
 }
 
 func TestTiersAgree(t *testing.T) {
-	fillers := map[string]filler{"normal": normal, "spread": spread, "drifting": drifting, "damaged": damaged, "thresholds": thresholds}
+	ex, fillers := tensor.NewExec(), map[string]filler{"normal": normal, "spread": spread, "drifting": drifting, "damaged": damaged, "thresholds": thresholds}
 	shapes := []struct{ rows, cols int }{{32, 64}, {96, 192}, {33, 65}, {1, 1}, {7, 96}, {31, 63}, {35, 1100}, {0, 64}, {5, 0}}
 	for name, fill := range fillers {
 		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
@@ -130,7 +130,7 @@ func TestTiersAgree(t *testing.T) {
 						continue // the same kernels as for the others
 					}
 					for _, mode := range ScaleModes() {
-						tiersAgree(t, fmt.Sprintf("%s %v [%d, %d] %v %v", name, dtype, s.rows, s.cols, f, mode), x.Mat(), f, mode, ends)
+						tiersAgree(t, ex, fmt.Sprintf("%s %v [%d, %d] %v %v", name, dtype, s.rows, s.cols, f, mode), x.Mat(), f, mode, ends)
 					}
 				}
 			}
@@ -138,12 +138,12 @@ func TestTiersAgree(t *testing.T) {
 	}
 }
 
-func tiersAgree(t *testing.T, name string, x tensor.Matrix, f Format, mode ScaleMode, ends []int32) {
+func tiersAgree(t *testing.T, ex *tensor.Exec, name string, x tensor.Matrix, f Format, mode ScaleMode, ends []int32) {
 	t.Helper()
-	ex := tensor.NewExec()
 	var want []Tensor
 	eachTier(func(tier string) {
 		var g guard
+		ex.Reset()
 		got := allWays(ex, &g, f, mode, x, ends)
 		g.check(t, name)
 		if want == nil {
@@ -174,7 +174,7 @@ func TestAllBFloat16(t *testing.T) {
 		for _, f := range []Format{E4M3, E5M2, INT8} {
 			for _, mode := range ScaleModes() {
 				name := fmt.Sprintf("all patterns beside %g, %v %v", companion, f, mode)
-				tiersAgree(t, name, x.Mat(), f, mode, []int32{int32(rows)})
+				tiersAgree(t, tensor.NewExec(), name, x.Mat(), f, mode, []int32{int32(rows)})
 				checkDefinition(t, name, x, f, mode)
 			}
 		}

@@ -4,7 +4,7 @@ import "testing"
 
 // Trim gives back the memory that the last round has not used, and no other.
 func TestArenaTrim(t *testing.T) {
-	const n = 16 << 20
+	const n = 8 << 20
 	a := Arena{First: 4 * n}
 	fill := func(bytes int) (x Tensor) {
 		x = a.New(UINT8, bytes)
@@ -18,13 +18,9 @@ func TestArenaTrim(t *testing.T) {
 	fill(2 * n)
 	a.Release(mark)
 	a.Trim() // the last round has used all
-	round := func(bytes int) {
-		t.Helper()
-		a.New(UINT8, bytes)
-		a.Release(mark)
-		a.Trim()
-	}
-	round(n)
+	a.New(UINT8, n)
+	a.Release(mark)
+	a.Trim()
 	x := a.New(UINT8, 2*n).U8()
 	if x[0] != 7 || x[n-1] != 7 {
 		t.Error("memory of the last round was given back")

@@ -228,6 +228,9 @@ func part(m dense, r, c, width int) dense { return dense{1, width, m.row(r)[c : 
 func TestCausalAttention(t *testing.T) {
 	for _, dtype := range floats {
 		for i, s := range attentionShapes {
+			if s.Seq > longSequence && dtype != floats[i%2] {
+				continue // what is long has the same loops for both types
+			}
 			var want *naive // the same for all margins
 			for _, margin := range margins {
 				t.Run(fmt.Sprintf("%v/%dx%dx%d/margin=%d", dtype, s.Batch, s.Seq, s.Heads, margin), func(t *testing.T) {
@@ -266,7 +269,7 @@ func (a *attention) compareForward(t *testing.T, want *naive) {
 // TestAttentionRescales: scores that grow from key block to key block, slowly or so fast that
 // nothing is left of the earlier ones, give the softmax of all.
 func TestAttentionRescales(t *testing.T) {
-	s := AttentionShape{Batch: 1, Seq: 3*forwardKeys - 5, Heads: 1, KeyDim: 1, ValueDim: 2, Scale: 1}
+	s := AttentionShape{Batch: 1, Seq: 2*forwardKeys + 5, Heads: 1, KeyDim: 1, ValueDim: 2, Scale: 1}
 	for _, dtype := range floats {
 		for _, growth := range []float64{0x1p-9, 0x1p-6, 1, 0x1p20, -0x1p-6} {
 			a := newAttention(newGenerator(dtype, 0), s)
@@ -309,7 +312,7 @@ func TestBlockBefore(t *testing.T) {
 }
 
 func testOnThreads(t *testing.T, s AttentionShape) {
-	for _, dtype := range floats {
+	for i, dtype := range floats {
 		a := newAttention(newGenerator(dtype, 0), s)
 		a.forward()
 		a.backward()
@@ -318,18 +321,17 @@ func testOnThreads(t *testing.T, s AttentionShape) {
 		for _, m := range results {
 			want = append(want, values(m))
 		}
-		for _, threads := range []int{2, 3} {
-			a.ex = NewParallelExec(threads)
-			if !s.sharesHeads(threads) {
-				t.Errorf("%d threads do not share heads", threads)
-			}
-			a.forward()
-			a.backward()
-			a.ex.Close()
-			for i, m := range results[:4] {
-				same(t, fmt.Sprintf("%v, result %d on %d threads", dtype, i, threads), m, want[i])
-			}
-			same(t, "lse", vectorOf(a.lse), want[4])
+		threads := 2 + i
+		a.ex = NewParallelExec(threads)
+		if !s.sharesHeads(threads) {
+			t.Errorf("%d threads do not share heads", threads)
 		}
+		a.forward()
+		a.backward()
+		a.ex.Close()
+		for i, m := range results[:4] {
+			same(t, fmt.Sprintf("%v, result %d on %d threads", dtype, i, threads), m, want[i])
+		}
+		same(t, "lse", vectorOf(a.lse), want[4])
 	}
 }

@@ -41,7 +41,7 @@ func TestCapacity(t *testing.T) {
 		for _, factor := range []float64{0.3, 1, 1.25, 1e12} {
 			masked, _ := b.limited(factor)
 			for _, by := range oneSidedWays {
-				for _, np := range []int{1, 2, 8} {
+				for _, np := range []int{1, 8} {
 					for _, split := range splits(b.tokens(), np) {
 						t.Run(fmt.Sprintf("%s/%v/%s/%v", name, factor, by.name, split), func(t *testing.T) {
 							got := b.run(t, by.with("limited", Options{Capacity: factor}), tensor.BF16, split)

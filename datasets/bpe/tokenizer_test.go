@@ -51,7 +51,7 @@ func TestRoundTrip(t *testing.T) {
 // A long piece takes no longer than its length allows, and merges as a short one does.
 func TestLongPiece(t *testing.T) {
 	own := encodingOf("gpt2")
-	const n = 1 << 18
+	const n = 1 << 16
 	text := bytes.Repeat([]byte("ab"), n)
 	if got := own.Decode(own.Encode(text)); !bytes.Equal(got, text) {
 		t.Error("a long piece does not come back")

@@ -36,6 +36,7 @@ type golden struct {
 	params map[string]Tensor
 	values map[string]Tensor // results of the whole model
 	edit   func(c *Call)
+	trace  *Trace // that the next run records; nil: none
 }
 
 // results are those of the models that have run, by folder.
@@ -108,7 +109,7 @@ func (g *golden) run(m *Module) map[string]Tensor {
 	if g.edit != nil {
 		g.edit(&call)
 	}
-	results, err := m.Run(call)
+	results, err := m.runFrom(call, g.trace, 0)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ package slurm
 
 import (
 	"fmt"
-	"net"
+	"syscall"
 	"testing"
 )
 
@@ -41,17 +41,18 @@ PartitionName=all Nodes=%[1]s Default=YES State=UP
 `, host, ports[0], ports[1], c.dir, cpus)
 }
 
-// freePorts returns n different unused ports of the loopback interface.
-func freePorts(t testing.TB, n int) []int {
+// freePorts returns n different unused ports.
+func freePorts(t testing.TB, n int) (ports []int) {
 	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for range n {
+		socket, _ := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0) // Listen fails without it
+		defer syscall.Close(socket)
+		unbound := syscall.Listen(socket, 1)
+		address, unnamed := syscall.Getsockname(socket)
+		if unbound != nil || unnamed != nil {
+			t.Fatal(unbound, unnamed)
 		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		ports = append(ports, address.(*syscall.SockaddrInet4).Port)
 	}
 	return ports
 }

@@ -58,7 +58,10 @@ func Start(t testing.TB, cpus int) *Cluster {
 	c.write(t, "munge.key", rand.Text()+rand.Text(), 0o400) // munged needs at least 32 bytes
 	c.write(t, "slurm.conf", c.config(t, host, cpus), 0o644)
 	c.startDaemons(t)
-	c.waitForNode(t)
+	c.await(t, startLimit, func() (string, bool) {
+		state, _ := c.Command("sinfo", "--noheader", "--format=%T").CombinedOutput()
+		return string(state), strings.TrimSpace(string(state)) == "idle"
+	})
 	return c
 }
 
@@ -101,14 +104,6 @@ func (c *Cluster) startDaemons(t testing.TB) {
 		if err := init.Wait(); err != nil {
 			t.Errorf("the first process of Slurm's namespace: %v%s", err, c.logs())
 		}
-	})
-}
-
-func (c *Cluster) waitForNode(t testing.TB) {
-	t.Helper()
-	c.await(t, startLimit, func() (string, bool) {
-		state, _ := c.Command("sinfo", "--noheader", "--format=%T").CombinedOutput()
-		return string(state), strings.TrimSpace(string(state)) == "idle"
 	})
 }
 

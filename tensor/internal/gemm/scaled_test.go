@@ -211,6 +211,9 @@ func TestEveryCodeAndScale(t *testing.T) {
 					}
 					b.scales.fill(func() uint8 { return uint8(scale) })
 					for _, rows := range []int{k, 8} {
+						if rows == 8 && scale%8 != 7 && scale > 1 && scale < 254 {
+							continue // few rows have some of them
+						}
 						c := newMatrix[float32](k, columns, false, guard)
 						for i := 0; i < k; i += rows {
 							n := min(rows, k-i)
@@ -241,8 +244,9 @@ func TestSpecialRows(t *testing.T) {
 		{format.INT8, 0x80, 127, 2}, {format.INT8, 0x00, 255, 2}, {format.E4M3, 0x01, 0, 5}, {format.E4M3, 0x7e, 254, 5}, {format.E4M3, 0x80, 0, 50}, {format.E5M2, 0x01, 3, 70}, {format.INT8, 0x81, 254, 50},
 		{format.INT8, 0x80, 5, 33}, {format.INT8, 0x40, 5, 33},
 	}
-	for _, ch := range changes {
-		for l := range 8 {
+	for i, ch := range changes {
+		for pair := range 4 {
+			l := 2*pair + (i+pair+pair/2)%2 // the next change has the other layouts
 			transposed, inA, m := l&1 == 1, l&2 == 2, 5+l/4*20
 			t.Run(fmt.Sprintf("%v,%v", ch, l), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(9, uint64(l)))

@@ -29,8 +29,8 @@ func TestReductions(t *testing.T) {
 			if got := SumSquares(x); math.Abs(got-squares) > 1e-13*squares {
 				t.Errorf("length %d: SumSquares = %v, want %v", n, got, squares)
 			}
-			if got := Max(x); float64(got) != top {
-				t.Errorf("length %d: Max = %v, want %v", n, got, top)
+			if got, last := Max(x), Max(append(x, 9)); float64(got) != top || last != 9 {
+				t.Errorf("length %d: Max = %v, want %v; %v with 9 behind all", n, got, top, last)
 			}
 		}
 	})
