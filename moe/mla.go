@@ -106,9 +106,7 @@ func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState
 	c, s := a.cfg, state.(*latentState)
 	s.x = activation{Tensor: x}
 	s.q = a.queries(p, s)
-	for h := range c.Heads {
-		p.rotate(a.rope, a.rotary(s.q.Mat(), h))
-	}
+	rotateHeads(a.rope, s.q.Mat(), c.KeyDim(), c.NopeDim, c.KeyDim(), p.rotate)
 	s.down = a.kvDown.forward(p, p.saved, &s.x, &s.linear.kvDown)
 	latent, key := a.latentKey(s.down.Mat())
 	p.rotate(a.rope, key)
@@ -155,8 +153,8 @@ func (a *latentAttention) expand(p phase, s *latentState) {
 	nope, value := a.keysValues(up)
 	tensor.Convert(ex, a.byHead(s.k).ColSlice(0, c.NopeDim), nope)
 	tensor.Convert(ex, a.byHead(s.v), value)
-	for h := range c.Heads {
-		tensor.Convert(ex, a.rotary(s.k.Mat(), h), key)
+	for at := c.NopeDim; at < s.k.Dim(1); at += c.KeyDim() {
+		tensor.Convert(ex, s.k.Mat().ColSlice(at, at+c.RopeDim), key)
 	}
 }
 
@@ -178,9 +176,7 @@ func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionSta
 	dq, dk, dv = rows[0], rows[1], rows[2]
 
 	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
-	for h := range c.Heads {
-		p.rotateBack(a.rope, a.rotary(dq.Mat(), h))
-	}
+	rotateHeads(a.rope, dq.Mat(), c.KeyDim(), c.NopeDim, c.KeyDim(), p.rotateBack)
 	nope, value := a.keysValues(dUp)
 	tensor.Convert(ex, nope, a.byHead(dk).ColSlice(0, c.NopeDim))
 	tensor.Convert(ex, value, a.byHead(dv))
@@ -226,12 +222,6 @@ func (a *latentAttention) backwardWeight(p phase, state attentionState) {
 // latentKey splits the output of kvDown into latents and rotary keys.
 func (a *latentAttention) latentKey(m tensor.Matrix) (latent, key tensor.Matrix) {
 	return m.ColSlice(0, a.cfg.KVRank), m.ColSlice(a.cfg.KVRank, a.cfg.KVRank+a.cfg.RopeDim)
-}
-
-// rotary returns the rotary part of head h of a query or key matrix.
-func (a *latentAttention) rotary(m tensor.Matrix, h int) tensor.Matrix {
-	end := (h + 1) * a.cfg.KeyDim()
-	return m.ColSlice(end-a.cfg.RopeDim, end)
 }
 
 // byHead views t, [tokens, heads·n], as [tokens·heads, n]. A copy then reads a token's heads one
