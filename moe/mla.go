@@ -106,9 +106,7 @@ func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState
 	c, s := a.cfg, state.(*latentState)
 	s.x = activation{Tensor: x}
 	s.q = a.queries(p, s)
-	for h := range c.Heads {
-		p.rotate(a.rope, a.rotary(s.q.Mat(), h))
-	}
+	rotateHeads(a.rope, s.q.Mat(), c.KeyDim(), c.NopeDim, c.KeyDim(), p.rotate)
 	s.down = a.kvDown.forward(p, p.saved, &s.x, &s.linear.kvDown)
 	latent, key := a.latentKey(s.down.Mat())
 	p.rotate(a.rope, key)
@@ -152,11 +150,11 @@ func (a *latentAttention) expand(p phase, s *latentState) {
 	p.in(Scores)
 	s.k = p.local(p.cheap).New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
 	s.v = p.local(p.cheap).New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
-	for h := range c.Heads {
-		nope, value := a.keyValue(up.Mat(), h)
-		tensor.Convert(ex, a.nope(s.k.Mat(), h), nope)
-		tensor.Convert(ex, a.rotary(s.k.Mat(), h), key)
-		tensor.Convert(ex, a.value(s.v.Mat(), h), value)
+	nope, value := a.keysValues(up)
+	tensor.Convert(ex, a.byHead(s.k).ColSlice(0, c.NopeDim), nope)
+	tensor.Convert(ex, a.byHead(s.v), value)
+	for at := c.NopeDim; at < s.k.Dim(1); at += c.KeyDim() {
+		tensor.Convert(ex, s.k.Mat().ColSlice(at, at+c.RopeDim), key)
 	}
 }
 
@@ -178,12 +176,10 @@ func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionSta
 	dq, dk, dv = rows[0], rows[1], rows[2]
 
 	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
-	for h := range c.Heads {
-		p.rotateBack(a.rope, a.rotary(dq.Mat(), h))
-		nope, value := a.keyValue(dUp.Mat(), h)
-		tensor.Convert(ex, nope, a.nope(dk.Mat(), h))
-		tensor.Convert(ex, value, a.value(dv.Mat(), h))
-	}
+	rotateHeads(a.rope, dq.Mat(), c.KeyDim(), c.NopeDim, c.KeyDim(), p.rotateBack)
+	nope, value := a.keysValues(dUp)
+	tensor.Convert(ex, nope, a.byHead(dk).ColSlice(0, c.NopeDim))
+	tensor.Convert(ex, value, a.byHead(dv))
 	dDown := p.saved.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
 	dLatent, dKey := a.latentKey(dDown.Mat())
 	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
@@ -228,24 +224,14 @@ func (a *latentAttention) latentKey(m tensor.Matrix) (latent, key tensor.Matrix)
 	return m.ColSlice(0, a.cfg.KVRank), m.ColSlice(a.cfg.KVRank, a.cfg.KVRank+a.cfg.RopeDim)
 }
 
-// nope and rotary return the two parts of head h of a query or key matrix. value returns head h of
-// a value matrix, keyValue the two parts of head h of the output of kvUp.
-func (a *latentAttention) nope(m tensor.Matrix, h int) tensor.Matrix {
-	at := h * a.cfg.KeyDim()
-	return m.ColSlice(at, at+a.cfg.NopeDim)
+// byHead views t, [tokens, heads·n], as [tokens·heads, n]. A copy then reads a token's heads one
+// after another, as they lie in memory.
+func (a *latentAttention) byHead(t tensor.Tensor) tensor.Matrix {
+	return t.Reshape(t.Dim(0)*a.cfg.Heads, t.Dim(1)/a.cfg.Heads).Mat()
 }
 
-func (a *latentAttention) rotary(m tensor.Matrix, h int) tensor.Matrix {
-	end := (h + 1) * a.cfg.KeyDim()
-	return m.ColSlice(end-a.cfg.RopeDim, end)
-}
-
-func (a *latentAttention) value(m tensor.Matrix, h int) tensor.Matrix {
-	return m.ColSlice(h*a.cfg.ValueDim, (h+1)*a.cfg.ValueDim)
-}
-
-func (a *latentAttention) keyValue(m tensor.Matrix, h int) (nope, value tensor.Matrix) {
-	n, v := a.cfg.NopeDim, a.cfg.ValueDim
-	at := h * (n + v)
-	return m.ColSlice(at, at+n), m.ColSlice(at+n, at+n+v)
+// keysValues splits the output of kvUp by head.
+func (a *latentAttention) keysValues(up tensor.Tensor) (nope, value tensor.Matrix) {
+	m := a.byHead(up)
+	return m.ColSlice(0, a.cfg.NopeDim), m.ColSlice(a.cfg.NopeDim, m.Cols)
 }

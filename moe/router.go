@@ -94,9 +94,10 @@ type routingArgs struct {
 // chooseExperts sets experts and weights of tokens [lo, hi).
 func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 	choice := newTopK(ex, r.cfg)
+	n, k := r.cfg.Experts, r.cfg.TopK
+	scores, experts, weights := r.scores.F32(), r.experts.I32(), r.weights.F32()
 	for t := lo; t < hi; t++ {
-		row := r.scores.Index(t).F32()
-		ids, w := r.experts.Index(t).I32(), r.weights.Index(t).F32()
+		row, ids, w := scores[t*n:][:n], experts[t*k:][:k], weights[t*k:][:k]
 		switch {
 		case r.chosen:
 		case r.cfg.ForceBalance: // round robin: the experts' loads differ by at most one token
@@ -171,10 +172,13 @@ type scoresBackwardArgs struct {
 // scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, including that
 // through the weights.
 func scoresBackward(_ *tensor.Exec, r scoresBackwardArgs, lo, hi int) {
+	n, k := r.cfg.Experts, r.cfg.TopK
+	dscores, scores, experts := r.dscores.F32(), r.scores.F32(), r.experts.I32()
+	dweights, weights := r.dweights.F32(), r.weights.F32()
 	for t := lo; t < hi; t++ {
-		d, scores := r.dscores.Index(t).F32(), r.scores.Index(t).F32()
-		r.weighBackward(d, r.dweights.Index(t).F32(), r.weights.Index(t).F32(), r.experts.Index(t).I32(), scores)
-		r.scoreBackward(d, scores)
+		d, row := dscores[t*n:][:n], scores[t*n:][:n]
+		r.weighBackward(d, dweights[t*k:][:k], weights[t*k:][:k], experts[t*k:][:k], row)
+		r.scoreBackward(d, row)
 	}
 }
 

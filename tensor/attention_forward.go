@@ -107,6 +107,7 @@ func (t *forwardTile) group(ex *Exec, p *headProblem, lo, hi int) {
 
 // finish divides the outputs of a group by the sums of exponentials.
 func (t *forwardTile) finish(p *headProblem, lo, hi int) {
+	out := t.out.Mat()
 	for i := range hi - lo {
 		row := lo + i - p.before
 		if p.top != nil {
@@ -116,7 +117,7 @@ func (t *forwardTile) finish(p *headProblem, lo, hi int) {
 		if p.Sinks != nil {
 			t.sum[i], t.max[i], scale = addSink(p.Sinks[p.head], t.max[i], t.sum[i])
 		}
-		scaleRow(p.o, row, scale/t.sum[i], t.out.Mat().f32Row(i))
+		scaleRow(p.o, row, scale/t.sum[i], out.f32Row(i))
 		p.lse[row] = t.max[i] + float32(math.Log(float64(t.sum[i])))
 	}
 }

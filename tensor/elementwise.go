@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"slices"
 
 	"spmoe/tensor/internal/vec"
 )
@@ -32,22 +31,29 @@ func convertRows(_ *Exec, m [5]Matrix) {
 
 // Zero sets every element to zero. It writes a large tensor past the caches, because the next
 // reader would find little of it there.
-func Zero(ex *Exec, t Tensor) {
-	x := t.Bytes()
-	forRows(ex, ceilDiv(len(x), pieceBytes), len(x)/4, x, zeroParts)
+func Zero(ex *Exec, t Tensor) { zero(ex, t, len(t.Bytes()) >= streamedBytes) }
+
+// zero is Zero past the caches, or not.
+func zero(ex *Exec, t Tensor, streams bool) {
+	x, parts := t.Bytes(), clearParts
+	if streams {
+		parts = streamZeros
+	}
+	forRows(ex, ceilDiv(len(x), pieceBytes), len(x)/4, x, parts)
 }
 
 // pieceBytes is the unit in which bytes are copied or cleared: a few pages.
 const pieceBytes = 16 << 10
 
-func zeroParts(_ *Exec, x []byte, lo, hi int) {
-	part := x[lo*pieceBytes : min(hi*pieceBytes, len(x))]
-	if len(x) < streamedBytes {
-		clear(part)
-		return
-	}
+// pieces returns pieces [lo, hi) of x.
+func pieces(x []byte, lo, hi int) []byte { return x[lo*pieceBytes : min(hi*pieceBytes, len(x))] }
+
+func clearParts(_ *Exec, x []byte, lo, hi int) { clear(pieces(x, lo, hi)) }
+
+func streamZeros(_ *Exec, x []byte, lo, hi int) {
 	var zeros [pieceBytes]byte
-	for piece := range slices.Chunk(part, pieceBytes) {
+	for ; lo < hi; lo++ {
+		piece := pieces(x, lo, lo+1)
 		CopyStreaming(piece, zeros[:len(piece)])
 	}
 	StreamingFence()
@@ -68,8 +74,7 @@ type streamCopy struct{ dst, src []byte }
 
 func streamCopyParts(_ *Exec, s streamCopy, lo, hi int) {
 	for ; lo < hi; lo++ {
-		at, end := lo*pieceBytes, min((lo+1)*pieceBytes, len(s.dst))
-		CopyStreaming(s.dst[at:end], s.src[at:end])
+		CopyStreaming(pieces(s.dst, lo, lo+1), pieces(s.src, lo, lo+1))
 	}
 	StreamingFence()
 }

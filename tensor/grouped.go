@@ -67,7 +67,7 @@ func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 	begin := int32(0)
 	for g, end := range ends {
 		if end == begin {
-			Zero(ex, w.Index(g))
+			zero(ex, w.Index(g), w.Len() >= streamedGradient)
 		}
 		begin = end
 	}

@@ -80,13 +80,13 @@ func TestGroupedIsMatMulPerGroup(t *testing.T) {
 }
 
 // Gradients that are stored past the caches, on several threads, are those of one product after the
-// other.
+// other. That of a group without rows is zero.
 func TestGroupedWgradStreamed(t *testing.T) {
 	const rows, n, k = 300, 512, streamedGradient / 512 / 2
 	ex, one := NewParallelExec(3), NewExec()
 	defer ex.Close()
-	dy, x, ends := random(1, BF16, rows, n), random(2, BF16, rows, k), []int32{170, rows}
-	got, want := New(FP32, 2, n, k), New(FP32, 2, n, k)
+	dy, x, ends := random(1, BF16, rows, n), random(2, BF16, rows, k), []int32{170, 170, rows}
+	got, want := random(3, FP32, 3, n, k), New(FP32, 3, n, k)
 	GroupedWgrad(ex, got, dy.Mat(), x.Mat(), ends, false)
 	begin := 0
 	for g, end := range ends {

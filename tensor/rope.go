@@ -86,19 +86,21 @@ type rotation struct {
 
 // rotateRows rotates rows [lo, end), one sequence at a time.
 func rotateRows(_ *Exec, t rotation, lo, end int) {
-	pairs := t.table.cos.Dim(1)
-	for lo < end {
-		position := lo % t.seq
-		hi := min(lo-position+t.seq, end)
-		rows := t.x.RowSlice(lo, hi)
-		cos := t.table.cos.Slice(position, position+hi-lo).F32()
-		sin := t.table.sin.Slice(position, position+hi-lo).F32()
-		if rows.dtype == BF16 {
-			vec.RotateBF16(rows.bf16Rows(), rows.rowStride, cos, sin, pairs, t.sign)
-		} else {
-			vec.Rotate(rows.f32Rows(), rows.rowStride, cos, sin, pairs, t.sign)
-		}
-		lo = hi
+	for hi := lo; lo < end; lo = hi {
+		hi = min(lo-lo%t.seq+t.seq, end)
+		t.turn(lo, hi, lo%t.seq)
+	}
+}
+
+// turn rotates rows [lo, hi), which are at successive positions.
+func (t rotation) turn(lo, hi, position int) {
+	rows, pairs := t.x.RowSlice(lo, hi), t.table.cos.Dim(1)
+	cos := t.table.cos.Slice(position, position+hi-lo).F32()
+	sin := t.table.sin.Slice(position, position+hi-lo).F32()
+	if rows.dtype == BF16 {
+		vec.RotateBF16(rows.bf16Rows(), rows.rowStride, cos, sin, pairs, t.sign)
+	} else {
+		vec.Rotate(rows.f32Rows(), rows.rowStride, cos, sin, pairs, t.sign)
 	}
 }
 
@@ -124,18 +126,9 @@ type placedRotation struct {
 }
 
 func rotatePlaced(_ *Exec, t placedRotation, lo, end int) {
-	pairs := t.table.cos.Dim(1)
 	for r := lo; r < end; r++ {
-		if t.positions[r] < 0 {
-			continue
-		}
-		row, at := t.x.RowSlice(r, r+1), int(t.positions[r])
-		cos := t.table.cos.Slice(at, at+1).F32()
-		sin := t.table.sin.Slice(at, at+1).F32()
-		if row.dtype == BF16 {
-			vec.RotateBF16(row.bf16Rows(), row.rowStride, cos, sin, pairs, t.sign)
-		} else {
-			vec.Rotate(row.f32Rows(), row.rowStride, cos, sin, pairs, t.sign)
+		if at := int(t.positions[r]); at >= 0 {
+			t.turn(r, r+1, at)
 		}
 	}
 }
