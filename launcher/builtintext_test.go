@@ -19,7 +19,7 @@ func TestWithoutGo(t *testing.T) {
 	for _, line := range []string{
 		"-np 2 train --out run" + model + size,
 		"eval --checkpoint run",
-		"-np 2 compare --quick --seeds 2 --margin 99 --seed 3 --out compared" + size + " --optimizer.lr 1e-3",
+		"-np 2 compare --quick --seeds 2 --margin 99 --seed 3 --out compared --optimizer.lr 1e-3" + model + size,
 		"-np 2 bench train --quick --precision bf16 --seq 32 --batch 2" + model,
 	} {
 		got := launch(strings.Fields(line)...)

@@ -69,12 +69,12 @@ func TestVerifyLayouts(t *testing.T) {
 
 // Layouts in which ranks share sequences end in the state of one rank. Those that cannot are named.
 func TestVerifyContexts(t *testing.T) {
-	args := "-np 4 --cp 2,4 --pp 1,2 --steps 1 --seq 128 --batch 4 --set model.dim=128 --set model.heads=2 --set model.expert_inter=64 --precision mxfp8"
+	args := "-np 4 --cp 2,4 --pp 1,2 --steps 1 --seq 128 --batch 4 --set model.layers=2 --set model.dim=128 --set model.heads=2 --set model.expert_inter=64 --precision mxfp8"
 	names := namedLayouts(t, 8, args)
 	if want := []string{"dp1x1-ep1", "dp1x2-cp2-ep4", "dp1x2-cp2-ep2", "dp1x2-cp2-ep1", "dp2x1-cp2-ep2", "dp2x1-cp2-ep1", "pp2-dp1x1-cp2-ep2-1F1B", "pp2-dp1x1-cp2-ep1-1F1B"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
-	names = namedLayouts(t, 3, "-np 2 --cp 1,2 --tp 2 --steps 1 --seq 64 --batch 4 --set model.dim=128 --set model.heads=2 --set model.expert_inter=64")
+	names = namedLayouts(t, 3, "-np 2 --cp 1,2 --tp 2 --steps 1 --seq 64 --batch 4 --set model.layers=2 --set model.dim=128 --set model.heads=2 --set model.expert_inter=64")
 	if want := []string{"dp1x1-ep1", "dp1x1-tp2-ep2", "dp1x1-tp2-ep1"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
@@ -83,7 +83,7 @@ func TestVerifyContexts(t *testing.T) {
 // Pipelines end in the state of one rank. All layouts move and hold what the formulas say; guards
 // move a little more.
 func TestVerifyPipelines(t *testing.T) {
-	args := "-np 2 --pp all --pp-schedule 1F1B,dualpipev --micro-batch 1 --steps 1 --seq 64 --batch 8 --set model.dim=128 --set model.expert_inter=64 --precision mxfp8"
+	args := "-np 2 --pp all --pp-schedule 1F1B,dualpipev --micro-batch 1 --steps 1 --seq 64 --batch 8 --set model.layers=3 --set model.dim=128 --set model.expert_inter=64 --precision mxfp8"
 	names := namedLayouts(t, 6, args)
 	if want := []string{"pp2-dp1x1-ep1-1F1B", "pp2-dp1x1-ep1-DualPipeV"}; !slices.Equal(names[4:], want) {
 		t.Errorf("%q, want %q", names[4:], want)

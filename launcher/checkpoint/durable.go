@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 // castagnoli is the CRC32C table: a value, not state.
@@ -68,12 +69,16 @@ func create(fs Files, path string, write func(Output) error) error {
 	return nil
 }
 
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, blockBytes) }}
+
 // writeFile creates the file name in folder dir with the content that write writes, durably.
 func writeFile(fs Files, dir, name string, write func(io.Writer) error) (file, error) {
 	s := &summedFile{file: file{Name: name, CRC32C: []uint32{}}}
 	err := create(fs, filepath.Join(dir, name), func(out Output) error {
 		s.to = out
-		blocks := bufio.NewWriterSize(s, blockBytes)
+		blocks := writers.Get().(*bufio.Writer)
+		defer writers.Put(blocks)
+		blocks.Reset(s)
 		if err := cmp.Or(write(blocks), blocks.Flush()); err != nil {
 			return err
 		}

@@ -37,6 +37,11 @@ func TestWriteFile(t *testing.T) {
 		if want := describe(name, data[:size]); !sameFile(got, want) {
 			t.Errorf("%d bytes are described as %+v, want %+v", size, got, want)
 		}
+		for chunk := range got.CRC32C {
+			if err := verifyChunk(bytes.NewReader(data[:size]), got, chunk, make([]byte, chunkBytes/3)); err != nil {
+				t.Errorf("%d bytes, read in several parts: %v", size, err)
+			}
+		}
 		if read, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(read, data[:size]) {
 			t.Errorf("%d bytes: the file has %d, or others (%v)", size, len(read), err)
 		}

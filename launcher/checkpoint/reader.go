@@ -143,7 +143,7 @@ func (r *Reader) parse() (err error) {
 	r.shards = make([]*safetensors.File, r.manifest.Ranks)
 	for rank := range r.shards {
 		w := want[1+rank]
-		blocks := &blockReader{file: r.files[1+rank], size: min(blockBytes, max(blockBytes/16, mostBlocks/len(r.shards)))}
+		blocks := &blockReader{file: r.files[1+rank], size: min(int(w.Size), blockBytes, max(blockBytes/16, mostBlocks/len(r.shards)))}
 		if r.shards[rank], err = safetensors.NewFile(w.Name, blocks, w.Size); err != nil {
 			return damage{err}
 		}

@@ -24,7 +24,9 @@ type position struct {
 // differs, in the order of the files, and names it.
 func verify(files []*os.File, want []file) error {
 	var all []position
+	var largest int64
 	for i, f := range want {
+		largest = max(largest, f.Size)
 		for c := range f.CRC32C {
 			all = append(all, position{i, c})
 		}
@@ -35,7 +37,7 @@ func verify(files []*os.File, want []file) error {
 	var group sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(all)) {
 		group.Go(func() {
-			buffer := make([]byte, blockBytes)
+			buffer := make([]byte, min(blockBytes, largest))
 			// Chunks are taken in order. When one fails, those before it have been taken, and are
 			// completed.
 			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {

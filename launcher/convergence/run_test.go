@@ -154,7 +154,7 @@ func TestCheck(t *testing.T) {
 // binade too high is different, and the others are equivalent.
 func TestBrokenRecipes(t *testing.T) {
 	t.Parallel()
-	c := tiny(t, text(t), 60, "bf16,mxfp8,mxfp8,bf16+null")
+	c := tiny(t, text(t), 40, "bf16,mxfp8,mxfp8,bf16+null")
 	c.Arms[2].Name, c.Margin, c.Jobs = "broken", 0.01, 2 // the validation text is short
 	c.prepared = func(t task, job *trainer.Job) {
 		if t.arm.Name != "broken" {

@@ -83,7 +83,7 @@ func withoutScores(t *testing.T, path string) {
 	}
 }
 
-// Each known mistake of an indexer is named where it is made, in FP32 and in BF16.
+// Each known mistake of an indexer is named where it is made, in FP32 or in BF16.
 func TestIndexerMistakes(t *testing.T) {
 	planted := map[string]string{ // "" is none
 		"deepseek_v32_tiny 1 indexer.index":  " index_rope_other_pairs index_rope_other_end index_no_relu index_hadamard_on_queries index_mask_late index_mask_early index_mask_missing index_no_topk",
@@ -105,8 +105,11 @@ func TestIndexerMistakes(t *testing.T) {
 			j = newJudge(folder)
 			judges[words[0]] = j
 		}
-		for _, mistake := range strings.Split(mistakes, " ") {
+		for i, mistake := range strings.Split(mistakes, " ") {
 			for _, low := range []bool{false, true} {
+				if always := mistake == "" || mistake == "index_norm_eps_1e-5"; !always && low != (i%2 == 1) { // both take long
+					continue
+				}
 				line := plantedIn(t, j, j.byPath["model.layers."+words[1]+".self_attn."+words[2]], mistake, low)
 				named := slices.ContainsFunc(line.Causes, func(c Cause) bool { return c.Name == mistake })
 				if hidden := mistake == "" || low && mistake == "index_norm_eps_1e-5"; named == hidden || mistake == "" && len(line.wrong()) > 0 {

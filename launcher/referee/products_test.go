@@ -298,10 +298,7 @@ func TestProductsOfGPU(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newGPUStep()
 			c.change(s)
-			r, err := Judge(s.write(t), false, func(*ModuleLine) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := judged(t, s.write(t))
 			all := append(r.Products.Says(), "")
 			says := strings.Join(all, "\n")
 			for _, f := range r.Findings {

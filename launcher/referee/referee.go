@@ -31,6 +31,7 @@ type judge struct {
 	report  *Report
 	tell    func(*ModuleLine)
 	blind   bool // to products that are quantized, in a way that the folder does not say
+	brief   bool // do not list mistakes that rounding hides
 
 	weightsOf *reference.Module
 	weights   map[string]reference.Tensor
@@ -50,8 +51,14 @@ func Judge(path string, all bool, tell func(*ModuleLine)) (*Report, error) {
 		return nil, err
 	}
 	j := newJudge(folder)
-	if j.tell = tell; j.weighs(j.modules[len(j.modules)-1]) <= mostWeights { // of a small heap, garbage is no matter
-		defer debug.SetGCPercent(debug.SetGCPercent(400))
+	j.tell = tell
+	return j.all(all), nil
+}
+
+// all judges every module.
+func (j *judge) all(products bool) *Report {
+	if n := j.weighs(j.modules[len(j.modules)-1]); n <= mostWeights { // of a small heap, garbage is no matter
+		defer debug.SetGCPercent(debug.SetGCPercent(min(max(100*mostWeights/max(n, 1), 400), 1600)))
 	}
 	j.introduce()
 	j.checkRecipe()
@@ -73,10 +80,10 @@ func Judge(path string, all bool, tell func(*ModuleLine)) (*Report, error) {
 	if err := j.endToEnd(); err != nil {
 		j.report.doubt(err.Error())
 	}
-	j.products(all)
+	j.products(products)
 	j.settle()
 	j.conclude()
-	return j.report, nil
+	return j.report
 }
 
 func newJudge(folder *step.Folder) *judge {
@@ -243,7 +250,7 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	case len(line.wrong()) > 0:
 		line.Causes = j.explain(worst, line)
 	case j.behindTies(worst, line):
-	case !m.Kind.Glue():
+	case !m.Kind.Glue() && !j.brief:
 		line.Hidden = worst.hidden()
 		j.report.Hidden += len(line.Hidden)
 	}

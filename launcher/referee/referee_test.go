@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,12 @@ import (
 	"spmoe/launcher/step"
 	"spmoe/moe/reference"
 )
+
+// Tests make much garbage in a small heap, as Judge does.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(1600)
+	os.Exit(m.Run())
+}
 
 // noisy returns x with relative noise of a size per element.
 func noisy(rng *rand.Rand, x []float64, size float64) []float64 {
@@ -179,10 +186,7 @@ func TestParts(t *testing.T) {
 // TestGoldens: a right step of each family is right, with room below the thresholds.
 func TestGoldens(t *testing.T) {
 	for _, name := range []string{"deepseek_v3_tiny", "qwen3_moe_tiny", "glm_moe_dsa_tiny", "deepseek_v4_tiny"} {
-		report, err := Judge("../golden/testdata/"+name, false, func(*ModuleLine) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := judged(t, "../golden/testdata/"+name)
 		for statistic, strain := range report.Strains {
 			if strain >= 0.5 {
 				t.Errorf("%s: %s is at %.2f of its threshold", name, statistic, strain)
@@ -191,9 +195,6 @@ func TestGoldens(t *testing.T) {
 		if report.Verdict != Right || report.Compared < 50 {
 			t.Errorf("%s: %s, %d compared, %v", name, report.Verdict, report.Compared, report.Doubts)
 		}
-	}
-	if _, err := step.Open(t.TempDir()); err == nil {
-		t.Error("an empty folder opens")
 	}
 }
 
@@ -228,13 +229,21 @@ func written(t *testing.T, family, auxiliary string) (dir string) {
 	return dir
 }
 
-// judged returns the report of a folder.
-func judged(t *testing.T, dir string) *Report {
-	report, err := Judge(dir, false, func(*ModuleLine) {})
+// judged returns the report of a folder, without mistakes that rounding hides.
+func judged(t *testing.T, dir string) *Report { return judgedWith(t, dir, true) }
+
+func judgedWith(t *testing.T, dir string, brief bool) *Report {
+	folder, err := step.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return report
+	defer folder.Close()
+	if err := folder.Usable(true); err != nil {
+		t.Fatal(err)
+	}
+	j := newJudge(folder)
+	j.brief = brief
+	return j.all(false)
 }
 
 // TestWrite: a folder of the reference's own activations and gradients is right.
@@ -244,14 +253,6 @@ func TestWrite(t *testing.T) {
 	ofLoss := func(l *ModuleLine) bool { return l.Path == "loss" && l.worst("grad_input") != nil }
 	if r.Verdict != Right || r.Compared < 350 || !slices.ContainsFunc(r.Modules, ofLoss) {
 		t.Errorf("%s, %d compared, %v, %+v", r.Verdict, r.Compared, r.Doubts, r.Findings)
-	}
-	// Under names of another program nothing is compared, which is no success.
-	strange := safetensors.Tensor{Name: "blocks.0.in", DType: "F32", Shape: []int{1}, Data: make([]byte, 4)}
-	if err := safetensors.Write(filepath.Join(dir, "activations.safetensors"), []safetensors.Tensor{strange}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if r = judged(t, dir); r.Verdict != CannotTell || len(r.Doubts) != 1 || !strings.Contains(r.Doubts[0], "such as blocks.0.in; expected are names such as model.layers.0.") {
-		t.Errorf("unknown names: %s, %v", r.Verdict, r.Doubts)
 	}
 }
 
@@ -289,7 +290,7 @@ func planted(t *testing.T, dir, path, mistake string) (*judge, *trial, *ModuleLi
 func TestCauses(t *testing.T) {
 	const layer = "model.layers.1"
 	dir := written(t, "deepseek_v3_tiny", "")
-	for mistake, path := range map[string]string{"scale_other:1.87": layer, "window_other:12": layer + ".self_attn.core", "experts_swapped:3,5": layer + ".mlp", "": layer + ".mlp"} {
+	for mistake, path := range map[string]string{"scale_other:1.87": layer + ".self_attn", "window_other:12": layer + ".self_attn.core", "experts_swapped:3,5": layer + ".mlp", "": layer + ".mlp"} {
 		j, tr, line := planted(t, dir, path, mistake)
 		if mistake == "" {
 			if len(line.wrong()) > 0 {

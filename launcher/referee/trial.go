@@ -3,7 +3,6 @@ package referee
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -383,7 +382,6 @@ func (t *trial) layerPath() string { return fmt.Sprintf("model.layers.%d.", t.mo
 
 // with returns a lookup that has other tensors first.
 func with(given func(string) (reference.Tensor, bool), others map[string]reference.Tensor) func(string) (reference.Tensor, bool) {
-	others = maps.Clone(others)
 	return func(name string) (reference.Tensor, bool) {
 		if x, ok := others[name]; ok {
 			return x, true

@@ -38,7 +38,7 @@ var v4Mistakes = []struct{ mistake, module string }{
 // v4Hidden are changes that rounding hides: below 1e-5, or of weights that are stored in BF16.
 var v4Hidden = map[bool]string{false: "hyper_eps_outside", true: "hyper_pre_without_eps hyper_eps_outside hyper_comb_without_eps hyper_10_iterations"}
 
-// A right step is right, in FP32, in BF16 and with documents in its sequences. Entries that cross
+// A right step is right, in BF16 and, in FP32, with documents in its sequences. Entries that cross
 // documents are named, though there are more of them.
 func TestV4Steps(t *testing.T) {
 	check := func(dir string, compared int) *judge {
@@ -56,7 +56,6 @@ func TestV4Steps(t *testing.T) {
 		t.Cleanup(func() { folder.Close() })
 		return newJudge(folder)
 	}
-	check(v4Folder(t, false), 700)
 	check(v4Folder(t, true), 700)
 	dir := written(t, "deepseek_v4_tiny", "")
 	positions := safetensors.Tensor{Name: "position_ids", DType: safetensors.I32, Shape: []int{1, 32}}
@@ -117,7 +116,7 @@ func v4Folder(t *testing.T, low bool) string {
 	return dir
 }
 
-// Each known mistake is named where it is made, in FP32 and in BF16.
+// Each known mistake is named where it is made, in FP32 or in BF16.
 func TestV4Mistakes(t *testing.T) {
 	folder, err := step.Open(v4Folder(t, false))
 	if err != nil {
@@ -127,7 +126,7 @@ func TestV4Mistakes(t *testing.T) {
 	j := newJudge(folder)
 	for i, p := range v4Mistakes {
 		for _, low := range []bool{false, true} {
-			if strings.HasSuffix(p.module, "core") && low != (i%2 == 1) { // these take long
+			if always := strings.Contains(v4Hidden[true]+" comb_not_transposed", p.mistake); !always && low != (i%2 == 1) { // both take long
 				continue
 			}
 			path := p.module

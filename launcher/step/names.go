@@ -39,6 +39,7 @@ var nameTable string
 type nameRule struct {
 	pattern     *regexp.Regexp
 	replacement string
+	literal     string // all names that match have it: to look for it is fast
 }
 
 var nameRules = func() (rules []nameRule) {
@@ -49,13 +50,14 @@ var nameRules = func() (rules []nameRule) {
 		}
 		pattern, isExpression := strings.CutPrefix(fields[0], "~")
 		replacement := strings.TrimPrefix(fields[1], "-")
+		literal := ""
 		if !isExpression {
 			parts, top := strings.CutPrefix(pattern, "^")
 			before := map[bool]string{true: `(/)`, false: `([./])`}[top]
 			pattern = before + regexp.QuoteMeta(parts) + `(\.|$)`
-			replacement = "${1}" + replacement + "$2"
+			replacement, literal = "${1}"+replacement+"$2", parts
 		}
-		rules = append(rules, nameRule{regexp.MustCompile(pattern), replacement})
+		rules = append(rules, nameRule{regexp.MustCompile(pattern), replacement, literal})
 	}
 	return rules
 }()
@@ -77,7 +79,9 @@ func (f *Folder) canonical(full string, e entry) (k key) {
 		f.Info.Reduction = "mean"
 	}
 	for _, rule := range nameRules {
-		full = rule.pattern.ReplaceAllString(full, rule.replacement)
+		if strings.Contains(full, rule.literal) {
+			full = rule.pattern.ReplaceAllString(full, rule.replacement)
+		}
 	}
 	class, name, _ := strings.Cut(full, "/")
 	if f.Model.KVRank > 0 { // TorchTitan calls this norm so in all kinds of attention

@@ -70,7 +70,7 @@ func TestOneResultForReplicasOnHosts(t *testing.T) {
 	sameOnHosts(t, hostsRun, replicasOnHosts)
 	drawn := func() config.Config {
 		cfg := hostsRun(t, "mxfp4-e2m1")
-		cfg.MXFP4.Stochastic, cfg.Batch = true, 32
+		cfg.MXFP4.Stochastic, cfg.Batch, cfg.Steps = true, 32, 1
 		return cfg
 	}
 	sameBits(t, drawn, []placed{replicasOnHosts[1], replicasOnHosts[4]})
@@ -111,7 +111,7 @@ func v4Run(t *testing.T, precision string) config.Config {
 // A model like DeepSeek-V4 has the bits of one rank in them.
 func TestOneResultForV4(t *testing.T) {
 	places := wholeSequences()
-	sameBits(t, func() config.Config { return v4Run(t, "bf16") }, places)
+	sameBits(t, func() config.Config { return v4Run(t, "bf16") }, places[2:])
 	sameBits(t, func() config.Config { return v4Run(t, "mxfp8") }, places[:2])
 }
 
@@ -127,7 +127,7 @@ func chosenKeysRun(t *testing.T, precision string) config.Config {
 // do not share sequences. So has the stage in which nothing else trains.
 func TestOneResultForChosenKeys(t *testing.T) {
 	places := wholeSequences()
-	sameBits(t, func() config.Config { return chosenKeysRun(t, "bf16") }, places)
+	sameBits(t, func() config.Config { return chosenKeysRun(t, "bf16") }, places[:4])
 	warmup := func() config.Config {
 		cfg := chosenKeysRun(t, "mxfp8")
 		cfg.Model.IndexStage = "warmup"
@@ -169,14 +169,14 @@ func TestOneResultOnUnequalHosts(t *testing.T) {
 	sameOnHosts(t, hostsRun, unequalHosts)
 }
 
-// sameOnHosts compares layouts on hosts with one rank: all in BF16, in one step of several passes,
-// and every fifth in MXFP8, in two. With SPMOE_LAYOUTS=all it does both in all, in two steps.
+// sameOnHosts compares layouts on hosts with one rank: in BF16, in one step of several passes, and
+// every fifth in MXFP8, in two. With SPMOE_LAYOUTS=all it does both in all, in two steps.
 func sameOnHosts(t *testing.T, run func(*testing.T, string) config.Config, all []placed) {
 	for _, precision := range []string{"bf16", "mxfp8"} {
 		t.Run(precision, func(t *testing.T) {
 			var places []placed
 			for i, p := range all {
-				if precision == "bf16" || i%5 == 0 || allLayouts() {
+				if (precision == "mxfp8") == (i%5 == 0) || allLayouts() {
 					places = append(places, p)
 				}
 			}

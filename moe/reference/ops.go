@@ -165,7 +165,9 @@ func (t *tape) reshape(x *node, cols int) *node {
 	if x.cols == cols {
 		return x
 	}
-	return t.take(x, len(x.data)/cols, cols, func(r, i int) int { return r*cols + i })
+	y := t.node(0, cols, x.dtype)
+	y.rows, y.data, y.fixed = len(x.data)/cols, x.data, x.fixed
+	return t.derive(y, func() { t.give(x, func(r int, g []float64) { copy(g, y.grad[r*x.cols:]) }) })
 }
 
 func (t *tape) transpose(x *node) *node {

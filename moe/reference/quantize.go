@@ -67,9 +67,12 @@ type element struct {
 
 var e4m3, e5m2 = element{3, -6, 448}, element{2, -14, 57344}
 
-// round returns x in the format. Beyond the largest value it saturates.
-func (e element) round(x float64) float64 {
-	return min(max(roundBits(x, e.bits, e.least, math.Inf(1)), -e.most), e.most)
+// round returns x in the format. Beyond the largest value it saturates. The sum with a large number
+// ends at the last bit of the result.
+func (e element) round(x float32) float64 {
+	exp := min(max(int(math.Float32bits(x)>>23&0xff)-127, e.least), 100) // |x| in [2^exp, 2^(exp+1))
+	large := 1.5 * math.Float32frombits(uint32(exp-e.bits+23+127)<<23)
+	return min(max(float64(x+large-large), -e.most), e.most)
 }
 
 // The products of a linear layer.
@@ -124,7 +127,7 @@ func (c Cast) apply(m matrix, ties float64) matrix {
 				}
 				for r := top; r < min(top+block[0], size[0]); r++ {
 					for i := r*size[1] + left; i < r*size[1]+right; i++ {
-						y[i] = e.round(FP32.Round(m.data[i]/divisor)) * scale // code divides in FP32
+						y[i] = e.round(float32(m.data[i]/divisor)) * scale // code divides in FP32
 					}
 				}
 			}

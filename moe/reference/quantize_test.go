@@ -78,7 +78,7 @@ func TestCasts(t *testing.T) {
 		}
 	}
 	for x, want := range map[float64]float64{1.125: 1, 1.375: 1.5, 0x1.8p-16: 0x1p-15, 1e6: 57344, -60000: -57344} {
-		if got := e5m2.round(x); got != want {
+		if got := e5m2.round(float32(x)); got != want {
 			t.Errorf("%g is %g in E5M2, want %g", x, got, want)
 		}
 	}

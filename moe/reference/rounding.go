@@ -81,9 +81,7 @@ func (f Format) Holds(values []float64) bool {
 		return true
 	}
 	for _, x := range values {
-		if f == BF16 && bf16(x) == x {
-			continue
-		} else if f.Round(x) != x && x == x {
+		if f.Round(x) != x && x == x {
 			return false
 		}
 	}
@@ -93,8 +91,8 @@ func (f Format) Holds(values []float64) bool {
 // roundBits rounds to a mantissa of some bits, with subnormals below 2^least and infinity above
 // most.
 func roundBits(x float64, bits, least int, most float64) float64 {
-	_, exp := math.Frexp(x) // |x| in [2^(exp-1), 2^exp)
-	unit := math.Ldexp(1, max(exp-1, least)-bits)
+	exp := int(math.Float64bits(x)>>52&0x7ff) - 1023 // |x| in [2^exp, 2^(exp+1))
+	unit := math.Float64frombits(uint64(max(exp, least)-bits+1023) << 52)
 	y := math.RoundToEven(x/unit) * unit
 	if math.Abs(y) > most {
 		return math.Copysign(math.Inf(1), x)

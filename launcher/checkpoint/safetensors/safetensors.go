@@ -92,10 +92,7 @@ func (f *File) readHeader(size int64) (err error) {
 // readAt fills p from offset off. Unlike a bare ReadAt, it accepts that the file ends right after
 // p.
 func readAt(r io.ReaderAt, p []byte, off int64) error {
-	n, err := r.ReadAt(p, off)
-	if n == len(p) {
-		return nil
-	}
+	_, err := io.ReadFull(io.NewSectionReader(r, off, int64(len(p))), p)
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
