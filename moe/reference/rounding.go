@@ -77,9 +77,6 @@ func (f Format) roundAll(values []float64) {
 
 // Holds reports whether the format has all values.
 func (f Format) Holds(values []float64) bool {
-	if f == Exact {
-		return true
-	}
 	for _, x := range values {
 		if f.Round(x) != x && x == x {
 			return false
