@@ -211,11 +211,11 @@ func TestPassesInFlight(t *testing.T) {
 		{keys, "mxfp8", "onesided", ep.Options{}, RecomputeSelective, 1, true},
 	} {
 		name := fmt.Sprintf("%s/%v/np%d/kv%d/index%d/%s/%+v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.KVHeads, c.cfg.IndexHeads, c.exchange, c.wire, c.gathered)
-		some := slices.Clip(schedules)
+		some := schedules
 		if i > 4 { // the others have every second schedule
 			some = slices.DeleteFunc(slices.Clone(schedules), func(s schedule) bool { return slices.Index(schedules, s)%2 == i%2 })
 		}
-		t.Run(name, func(t *testing.T) { c.check(t, some) })
+		t.Run(name, func(t *testing.T) { c.check(t, slices.Clip(some)) })
 	}
 }
 
