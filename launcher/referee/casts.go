@@ -99,10 +99,16 @@ func (j *judge) behindTies(t *trial, line *ModuleLine) bool {
 		return false
 	}
 	stated := j.compareTied(t, hypothesis{}, t.call, line, len(waysOfTies))
-	few, hasOutput := t.sample(stated, true), len(stated.wrong("output")) > 0
+	if len(stated.wrong()) == 0 {
+		return false
+	}
+	few, inOutput := t.sample(stated, true), len(stated.wrong("output")) > 0
 	far := t.missed(t.exact, few)
 	for _, h := range j.casts(t, stated) {
-		if len(stated.wrong()) == 0 || hasOutput && !(t.missUnder(h, few) < far) || len(j.compareTied(t, h, few, line, 3).wrong()) > 0 {
+		if inOutput && !(t.missUnder(h, few) < far) {
+			continue
+		}
+		if len(j.compareTied(t, h, few, line, 3).wrong()) > 0 {
 			continue
 		}
 		if fit := j.compareTied(t, h, t.call, line, 3).worst("output", "grad_input", "gradient"); !fit.Wrong() {

@@ -165,7 +165,7 @@ func (t *tape) reshape(x *node, cols int) *node {
 	if x.cols == cols {
 		return x
 	}
-	y := t.node(0, cols, x.dtype)
+	y := t.node(0, cols, x.dtype) // with the elements of x, which are rounded
 	y.rows, y.data, y.fixed = len(x.data)/cols, x.data, x.fixed
 	return t.derive(y, func() { t.give(x, func(r int, g []float64) { copy(g, y.grad[r*x.cols:]) }) })
 }

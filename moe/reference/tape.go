@@ -34,7 +34,13 @@ type tape struct {
 
 // node returns a matrix of zeros for the result of an operation.
 func (t *tape) node(rows, cols int, dtype Format) *node {
-	n := &node{rows: rows, cols: cols, data: make([]float64, rows*cols), dtype: dtype, store: dtype}
+	n := &node{
+		rows:  rows,
+		cols:  cols,
+		data:  make([]float64, rows*cols),
+		dtype: dtype,
+		store: dtype,
+	}
 	if t.inside > 0 && dtype != Exact {
 		n.store = FP32
 	}
@@ -43,7 +49,14 @@ func (t *tape) node(rows, cols int, dtype Format) *node {
 
 // constant returns a matrix without gradient.
 func (t *tape) constant(rows, cols int, data []float64, dtype Format) *node {
-	return &node{rows: rows, cols: cols, data: data, dtype: dtype, store: dtype, fixed: true}
+	return &node{
+		rows:  rows,
+		cols:  cols,
+		data:  data,
+		dtype: dtype,
+		store: dtype,
+		fixed: true,
+	}
 }
 
 // kernel runs operations that fused code does in one kernel. Their results are rounded once, at the
